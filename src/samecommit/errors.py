@@ -1,0 +1,104 @@
+"""Every error that Samecommit raises, in one tree.
+
+::
+
+    SamecommitError
+    ├── ConfigError              a setting or option is wrong; nothing was started
+    │   └── DependencyMissing    an optional package is not installed; the message says what to install
+    ├── TaskDefinitionError      a function that cannot be a task; raised where it is declared
+    ├── AppNotFound              ``module:app`` names nothing that can be run
+    ├── EnqueueError             refused before or by the database; the caller's transaction says which
+    │   ├── PayloadError         an argument that cannot be stored; carries its path (also TypeError or ValueError's place)
+    │   ├── NotInTransaction     the connection would commit by itself, which would reopen the gap
+    │   ├── UnsupportedConnection  an object that is no known connection kind
+    │   └── UnknownQueue         no such queue in the database
+    ├── PayloadMismatch          a stored payload no longer fits the task's signature
+    ├── SchemaError              the database's schema and this code do not fit
+    │   ├── SchemaMissing        nothing is installed under that name
+    │   ├── SchemaTooOld         run the migration
+    │   └── SchemaTooNew         upgrade the package
+    ├── UnknownJob               no job has that id (any more)
+    ├── LeaseLost                this run no longer owns its job: all its writes are refused
+    ├── JobError                 what ``app.result`` raises for a job that failed or was cancelled
+    └── EmbeddedError            the embedded server cannot be found, started or used
+"""
+
+
+class SamecommitError(Exception):
+    """The root: catch it to catch everything that this package raises."""
+
+
+class ConfigError(SamecommitError):
+    """A setting or option is wrong; nothing was started."""
+
+
+class DependencyMissing(ConfigError):
+    """An optional package is not installed."""
+
+
+class TaskDefinitionError(SamecommitError):
+    """The decorated function cannot run as a task."""
+
+
+class AppNotFound(SamecommitError):
+    """What was given as ``module:app`` names no application."""
+
+
+class EnqueueError(SamecommitError):
+    """The job was not stored."""
+
+
+class PayloadError(EnqueueError):
+    """An argument or result that cannot be stored; ``path`` says where it sits, as in ``$.items[3].price``."""
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class NotInTransaction(EnqueueError):
+    """The connection is in autocommit mode and outside a transaction."""
+
+
+class UnsupportedConnection(EnqueueError, TypeError):
+    """The object given as a connection is of no known kind."""
+
+
+class UnknownQueue(EnqueueError):
+    """The named queue does not exist in the database."""
+
+
+class PayloadMismatch(SamecommitError):
+    """A stored payload that no longer fits the task's signature."""
+
+
+class SchemaError(SamecommitError):
+    """The installed schema and this version of the code do not fit."""
+
+
+class SchemaMissing(SchemaError):
+    """Nothing is installed in the named schema."""
+
+
+class SchemaTooOld(SchemaError):
+    """The installed schema lacks migrations that this code needs."""
+
+
+class SchemaTooNew(SchemaError):
+    """The installed schema was made by a newer version of the code."""
+
+
+class UnknownJob(SamecommitError):
+    """No job with that id is stored any more."""
+
+
+class LeaseLost(SamecommitError):
+    """This run lost its lease; somebody else owns the job now and every write of this run is refused."""
+
+
+class JobError(SamecommitError):
+    """The awaited job ended as failed or cancelled."""
+
+
+class EmbeddedError(SamecommitError):
+    """The embedded PostgreSQL cannot be found, started or used."""
