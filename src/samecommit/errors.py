@@ -20,7 +20,8 @@
     ├── UnknownJob               no job has that id (any more)
     ├── LeaseLost                this run no longer owns its job: all its writes are refused
     ├── JobError                 what ``app.result`` raises for a job that failed or was cancelled
-    └── EmbeddedError            the embedded server cannot be found, started or used
+    ├── EmbeddedError            the embedded server cannot be found, started or used
+    └── DemoError                the demo's input, services or processes; its kinds are in ``samecommit.demo.errors``
 """
 
 
@@ -102,3 +103,7 @@ class JobError(SamecommitError):
 
 class EmbeddedError(SamecommitError):
     """The embedded PostgreSQL cannot be found, started or used."""
+
+
+class DemoError(SamecommitError):
+    """Something in the demo's input, services or processes went wrong; never raised by the engine."""
