@@ -54,7 +54,7 @@ types: $(stamp)
 	@$(bin)/pyright --warnings
 
 layers: $(stamp)
-	@$(bin)/lint-imports
+	@out=$$($(bin)/lint-imports --no-logo 2>&1) || { echo "$$out"; exit 1; }
 
 spelling: $(stamp)
 	@$(bin)/codespell
