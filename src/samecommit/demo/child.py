@@ -1,0 +1,106 @@
+"""Processes of the demo: started, waited for until they say that they are ready, killed or ended.
+
+A child's standard input is a pipe that only its parent holds, and a child ends when it closes. Whatever happens to the
+parent, SIGKILL included, nothing of the demo is left running.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, Self
+
+from samecommit.demo.errors import ChildError
+from samecommit.demo.stub import READY
+
+
+class Child:
+    """A running ``python -m module``; ``url`` is what it printed behind ``ready``, if it was asked to."""
+
+    def __init__(
+        self, module: str, *args: object, env: Mapping[str, str] | None = None, announces: bool = True
+    ) -> None:
+        self.module = module
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-m", module, *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if announces else subprocess.DEVNULL,
+            env={**os.environ, **(env or {})},
+            text=True,
+        )
+        self.url = self._wait_until_ready() if announces else ""
+
+    def __repr__(self) -> str:
+        return f"<Child {self.module} pid={self.pid} exit={self.exit_status}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs; negative is the signal that ended it."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, as the kernel or a machine does: it cannot say goodbye."""
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def end(self, *, timeout_seconds: float = 5.0) -> None:
+        """Close its input and wait for its end; one that does not end is killed. Safe to repeat."""
+        self._close_input()
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._close()
+
+    def wait(self, *, timeout_seconds: float) -> int:
+        """Wait until it ends by itself and return its exit status.
+
+        Raises:
+            ChildError: it did not end in time.
+        """
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise ChildError(f"{self.module} did not end within {timeout_seconds:g} s") from None
+
+    def _wait_until_ready(self, timeout_seconds: float = 20.0) -> str:
+        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=_read_line, args=(self._process.stdout, lines), daemon=True).start()
+        try:
+            line = lines.get(timeout=timeout_seconds)
+        except queue.Empty:
+            line = ""
+        if not line.startswith(READY):
+            self.end()
+            raise ChildError(f"{self.module} did not become ready: it said {line!r}, exit {self.exit_status}")
+        return line.removeprefix(READY).strip()
+
+    def _close_input(self) -> None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+
+    def _close(self) -> None:
+        self._close_input()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _read_line(stream: Any, lines: queue.SimpleQueue[str]) -> None:
+    lines.put(stream.readline())
