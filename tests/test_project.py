@@ -49,7 +49,8 @@ SQL_START = re.compile(
 )
 SQL_NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 TABLE_USE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|ONLY|REFERENCES|EXISTS)\s+(\w+)\b(?!\s*\.)", re.IGNORECASE)
-ZONELESS = re.compile(r"\b(?:timestamp(?!\s*(?:\(\d\)\s*)?with\s+time\s+zone)|localtimestamp)\b", re.IGNORECASE)
+# `… AT TIME ZONE` and `… WITH TIME ZONE` say which zone is meant.
+ZONELESS = re.compile(r"\b(?:timestamp(?!\s*(?:\(\d\)\s*)?(?:with|at)\s+time\s+zone)|localtimestamp)\b", re.IGNORECASE)
 
 
 @cache
