@@ -1,0 +1,134 @@
+"""One connection of a worker that heals itself, and runs statements by their label.
+
+A link connects when it is first used, keeps its session settings over reconnects, and turns the driver's errors into
+three of ours: the server went away (`LinkDown`, try again), a row or a lock was in the way (`LinkBusy`), or the statement
+itself is wrong (the driver's error passes). Nothing here retries: the caller knows what is safe to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import errors as pg
+
+from samecommit.storage.query import statement
+from samecommit.storage.session import as_startup_options, session_settings
+
+Row: TypeAlias = tuple[Any, ...]
+_CONNECT_SECONDS = 10
+_KEEPALIVE: Mapping[str, Any] = {
+    "connect_timeout": _CONNECT_SECONDS,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+class LinkDown(Exception):
+    """The server went away, refused the connection or became read-only: connect again after a pause."""
+
+
+class LinkBusy(Exception):
+    """A lock was not had in time, a deadlock was broken or a transaction must be repeated: nothing was changed."""
+
+
+_BUSY = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure, pg.QueryCanceled)
+_DOWN = (pg.ReadOnlySqlTransaction, pg.OperationalError, pg.InterfaceError, pg.InvalidAuthorizationSpecification)
+
+
+class AsyncLink:
+    """A lazily opened asynchronous connection in autocommit mode; one user at a time.
+
+    Args:
+        dsn: where; asked for at each connect, so that a callable may give new credentials.
+        schema: the installation's schema.
+        name: shown as ``application_name``.
+        durable: False lets commits be asynchronous (claims only).
+        settings: session settings beside the usual ones.
+    """
+
+    def __init__(
+        self, dsn: str, schema: str, name: str, *, durable: bool = True, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.dsn, self.schema, self.name = dsn, schema, name
+        self._settings = session_settings(durable=durable, extra=settings)
+        self._conn: psycopg.AsyncConnection[Row] | None = None
+        self._cursor: psycopg.AsyncRawCursor[Row] | None = None
+        self.backend: tuple[int, Any] | None = None
+        self.connects = 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self._conn is None or self._conn.closed else f"backend {self._conn.info.backend_pid}"
+        return f"<AsyncLink {self.name!r} {state}, {self.connects} connects>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a connection is up, as far as this side knows."""
+        return self._conn is not None and not self._conn.closed
+
+    async def connection(self) -> psycopg.AsyncConnection[Row]:
+        """Return the open connection, connecting when needed.
+
+        Raises:
+            LinkDown: the server cannot be reached.
+        """
+        if self._conn is None or self._conn.closed:
+            await self._open()
+        assert self._conn is not None
+        return self._conn
+
+    async def _open(self) -> None:
+        await self.close()
+        try:
+            self._conn = await psycopg.AsyncConnection.connect(
+                self.dsn,
+                autocommit=True,
+                application_name=f"samecommit {self.name}"[:63],
+                options=as_startup_options(self._settings),
+                **_KEEPALIVE,
+            )
+        except psycopg.Error as error:
+            msg = f"cannot connect: {error}"
+            raise LinkDown(msg) from error
+        self._conn.prepare_threshold = 0
+        self._cursor = psycopg.AsyncRawCursor(self._conn)
+        self.connects += 1
+        self.backend = None
+
+    async def fetch(self, label: str, **values: Any) -> list[Row]:
+        """Run the statement of that label and return its rows, decoded from the binary protocol.
+
+        Raises:
+            LinkDown: the connection was lost; whether the statement took effect is unknown.
+            LinkBusy: a lock or another transaction was in the way; nothing was changed.
+        """
+        await self.connection()
+        assert self._cursor is not None
+        prepared = statement(label, self.schema)
+        try:
+            await self._cursor.execute(prepared.text, prepared.bind(values), binary=True)
+            return await self._cursor.fetchall() if self._cursor.description is not None else []
+        except _BUSY as error:
+            raise LinkBusy(str(error)) from error
+        except _DOWN as error:
+            await self.close()
+            msg = f"{label}: {error}"
+            raise LinkDown(msg) from error
+
+    async def identify(self) -> tuple[int, Any]:
+        """Return (pid, backend_start) of this connection's backend, asked once per connect."""
+        await self.connection()
+        if self.backend is None:
+            row = (await self.fetch("worker/backend"))[0]
+            self.backend = (row[0], row[1])
+        return self.backend
+
+    async def close(self) -> None:
+        """Close the connection; the next statement opens a new one."""
+        conn, self._conn, self._cursor = self._conn, None, None
+        if conn is not None:
+            await conn.close()

@@ -1,0 +1,109 @@
+"""Installs and upgrades the schema: numbered SQL files, each once, each in its own transaction, one migrator at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import psycopg
+
+from samecommit.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
+from samecommit.storage.query import check_schema, migration_files, render, statement
+
+Connection: TypeAlias = psycopg.Connection[Any]
+_OPTIONS = "-c search_path=pg_catalog -c lock_timeout=60s -c client_min_messages=warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One step: its number, its name and its SQL for one schema."""
+
+    version: int
+    name: str
+    text: str
+
+
+def migrations(schema: str) -> list[Migration]:
+    """Return every migration that this code knows, oldest first, rendered for the schema."""
+    check_schema(schema)
+    return [Migration(version=v, name=n, text=render(t, schema)) for v, n, t in migration_files()]
+
+
+def newest_version() -> int:
+    """Return the schema version that this code needs."""
+    return migration_files()[-1][0]
+
+
+def installed_version(conn: Connection, schema: str) -> int:
+    """Return the newest migration applied in that schema, 0 when nothing is installed."""
+    return int(_ask(conn, schema, "migrate/installed")) if _ask(conn, schema, "migrate/table_exists") else 0
+
+
+def check_version(conn: Connection, schema: str) -> None:
+    """Refuse a schema that is missing, older than this code needs or newer than it knows.
+
+    Raises:
+        SchemaMissing, SchemaTooOld, SchemaTooNew: each says what to run.
+    """
+    installed, needed = installed_version(conn, schema), newest_version()
+    _refuse_newer(installed, schema)
+    if installed == 0:
+        msg = f"nothing is installed in schema {schema!r} of database {conn.info.dbname!r}: run samecommit migrate"
+        raise SchemaMissing(msg)
+    if installed < needed:
+        msg = f"schema {schema!r} has version {installed} and this code needs {needed}: run samecommit migrate"
+        raise SchemaTooOld(msg)
+
+
+def pending(conn: Connection, schema: str) -> list[Migration]:
+    """Return the migrations that are still to be applied.
+
+    Raises:
+        SchemaTooNew: the schema was made by a newer version.
+    """
+    installed = installed_version(conn, schema)
+    _refuse_newer(installed, schema)
+    return [m for m in migrations(schema) if m.version > installed]
+
+
+def migrate(dsn: str, schema: str) -> list[Migration]:
+    """Apply what is pending and return it; safe to repeat and to run from several processes at once.
+
+    Raises:
+        SchemaTooNew: the schema was made by a newer version.
+    """
+    check_schema(schema)
+    with psycopg.connect(dsn, autocommit=True, application_name="samecommit migrate", options=_OPTIONS) as conn:
+        _ask(conn, schema, "migrate/lock")
+        if not _ask(conn, schema, "migrate/schema_exists"):
+            _run(conn, schema, "migrate/make_schema")
+        _run(conn, schema, "migrate/make_table")
+        steps = pending(conn, schema)
+        for step in steps:
+            _apply(conn, schema, step)
+        return steps
+
+
+def _apply(conn: Connection, schema: str, step: Migration) -> None:
+    with conn.transaction():
+        conn.execute(step.text.encode())
+        _run(conn, schema, "migrate/note", version=step.version, name=step.name)
+
+
+def _refuse_newer(installed: int, schema: str) -> None:
+    if installed > (known := newest_version()):
+        msg = (
+            f"schema {schema!r} has version {installed} and this code knows versions up to {known}: "
+            "upgrade the samecommit package on this machine"
+        )
+        raise SchemaTooNew(msg)
+
+
+def _run(conn: Connection, schema: str, label: str, **values: Any) -> psycopg.RawCursor[Any]:
+    wanted = statement(label, schema)
+    return psycopg.RawCursor(conn).execute(wanted.text, wanted.bind(values))
+
+
+def _ask(conn: Connection, schema: str, label: str) -> Any:
+    row = _run(conn, schema, label).fetchone()
+    return row[0] if row else None

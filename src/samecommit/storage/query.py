@@ -1,0 +1,106 @@
+"""Statements from ``.sql`` files: the schema's name is put in, ``:name`` becomes the driver's placeholder.
+
+A statement is named by its path (``job/finish``), which is also its log label. Files are written for psql: ``:"schema".``
+is the quoted schema, ``:'schema'`` its name as a literal, ``:'schema.job'`` a table's qualified name as a literal
+(for ``regclass``), and ``:limit::int`` a parameter, always cast. Nothing else is ever put into the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from samecommit.errors import ConfigError
+
+_FOLDER = files("samecommit.storage") / "sql"
+_PARAMETER = re.compile(r"(?<![:\w])::?([a-z_]+)\b(?!\")|--[^\n]*|'[^']*'")
+_MAX_NAME_BYTES = 63
+
+
+def quote_name(name: str) -> str:
+    """Quote an identifier for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """Quote a text for SQL; a backslash makes it an escape string, so that no server setting changes its meaning."""
+    quoted = "'" + text.replace("'", "''") + "'"
+    return " E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
+
+
+def check_schema(name: str) -> str:
+    """Return the schema's name, or refuse one that PostgreSQL would cut or cannot hold.
+
+    Raises:
+        ConfigError: empty, longer than 63 bytes, or with a NUL.
+    """
+    if not name or "\0" in name or len(name.encode()) > _MAX_NAME_BYTES or name.startswith("pg_"):
+        msg = f"schema {name!r} cannot be used: give 1 to {_MAX_NAME_BYTES} bytes without NUL, not beginning with pg_"
+        raise ConfigError(msg)
+    return name
+
+
+def render(text: str, schema: str) -> str:
+    """Put the schema's name into a file's text, quoted as its place asks for."""
+    home = quote_name(schema)
+    text = text.replace(':"schema"', home).replace(":'schema'", quote_literal(schema))
+    return re.sub(r":'schema\.([a-z_]+)'", lambda m: quote_literal(f"{home}.{m[1]}"), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement for one schema: its label, its text with ``$1`` placeholders, and the parameters in that order."""
+
+    label: str
+    text: str
+    parameters: tuple[str, ...]
+    unrendered: str
+    schema: str
+
+    def bind(self, values: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the values in the statement's order."""
+        return tuple([values[name] for name in self.parameters])
+
+    def with_placeholder(self, placeholder: str = "%s") -> tuple[str, tuple[str, ...]]:
+        """Return the text for drivers that write ``%s`` for each use, and the parameters in order of use."""
+        used: list[str] = []
+
+        def replace(match: re.Match[str]) -> str:
+            used.append(self.parameters[int(match[1]) - 1])
+            return placeholder
+
+        text = re.sub(r"\$(\d+)", replace, self.unrendered.replace("%", "%%"))
+        return render(text, self.schema.replace("%", "%%")), tuple(used)
+
+
+def parse(label: str, text: str, schema: str) -> Statement:
+    """Turn ``:name`` into ``$n``, one number per name; comments are dropped, casts and string literals are left alone."""
+    names: list[str] = []
+
+    def replace(match: re.Match[str]) -> str:
+        whole, name = match[0], match[1]
+        if whole.startswith("--"):
+            return ""
+        if name is None or whole.startswith("::"):
+            return whole
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    parsed = _PARAMETER.sub(replace, text).strip()
+    return Statement(label, render(parsed, schema), tuple(names), parsed, schema)
+
+
+@lru_cache(maxsize=None)
+def statement(label: str, schema: str) -> Statement:
+    """Read and parse the statement of that path (``claim/claim``)."""
+    return parse(label, (_FOLDER / f"{label}.sql").read_text(encoding="utf-8"), schema)
+
+
+def migration_files() -> list[tuple[int, str, str]]:
+    """Return (version, name, unrendered text) of every migration, in order."""
+    found = [f for f in (_FOLDER / "migrations").iterdir() if f.name.endswith(".sql")]
+    return sorted((int(f.name[:4]), f.name[:-4], f.read_text(encoding="utf-8")) for f in found)

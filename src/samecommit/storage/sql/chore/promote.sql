@@ -1,0 +1,24 @@
+-- Puts jobs whose time has come in line, oldest first, and rings. Locks job rows with SKIP LOCKED; relies on job_later.
+-- :start is a bookmark: what was promoted before leaves dead index entries in front while a transaction pins them.
+WITH promoted AS (
+    UPDATE :"schema".job
+    SET pos = nextval(:'schema.pos_seq')
+    WHERE ctid = ANY (ARRAY(
+        SELECT j.ctid
+        FROM :"schema".job AS j
+        WHERE j.pos IS NULL
+          AND j.state = 'ready'
+          AND j.blocked_by IS NULL
+          AND j.claim_id IS NULL
+          AND j.run_at <= clock_timestamp()
+          AND j.run_at >= :start::timestamptz
+        ORDER BY j.run_at
+        LIMIT :room::int
+        FOR UPDATE SKIP LOCKED))
+    RETURNING run_at, queue_id
+), rung AS (
+    SELECT :"schema".ring(:'schema.queue'::regclass, queue_id) AS told
+    FROM (SELECT DISTINCT queue_id FROM promoted) AS q
+)
+SELECT count(*), max(run_at), (SELECT count(*) FROM rung WHERE told IS NOT NULL)
+FROM promoted

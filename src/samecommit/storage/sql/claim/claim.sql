@@ -1,0 +1,34 @@
+-- Takes up to :room jobs from the lanes, best lane first, for one lease; records the claim in the same statement.
+-- Locks job rows in line order with SKIP LOCKED; relies on job_in_line. A lease that is not alive takes nothing.
+-- Lanes come as parallel arrays and are walked lazily: a later lane is not looked at once :room is filled.
+WITH claimed AS (
+    UPDATE :"schema".job
+    SET claim_id = :claim_id::bigint, claims = claims + 1, claimed_at = clock_timestamp()
+    WHERE ctid = ANY (ARRAY(
+        SELECT line.ctid
+        FROM unnest(:queue_ids::int[], :priorities::smallint[], :starts::bigint[]) AS lane (queue_id, priority, start)
+        CROSS JOIN LATERAL (
+            SELECT j.ctid
+            FROM :"schema".job AS j
+            WHERE j.queue_id = lane.queue_id
+              AND j.priority = lane.priority
+              AND j.pos > lane.start
+              AND j.claim_id IS NULL
+              AND j.kind = ANY (:kinds::text[])
+            ORDER BY j.pos
+            LIMIT :room::int
+            FOR UPDATE SKIP LOCKED
+        ) AS line
+        WHERE EXISTS (SELECT FROM :"schema".worker AS w
+                      WHERE w.lease_id = :lease_id::bigint AND w.expires_at > clock_timestamp())
+        LIMIT :room::int))
+    RETURNING id, pos, queue_id, priority, kind, claims, attempts, max_attempts, claimed_at, created_at, run_at,
+              crashes, payload_version, parent_id, replay_of, effect_key, expires_at, tags, decision::text, meta::text,
+              payload::text
+), recorded AS (
+    INSERT INTO :"schema".claim (claim_id, lease_id, ids)
+    SELECT :claim_id::bigint, :lease_id::bigint, array_agg(id)
+    FROM claimed
+    HAVING count(*) > 0
+)
+SELECT * FROM claimed

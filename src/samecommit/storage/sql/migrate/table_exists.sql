@@ -1,0 +1,2 @@
+-- Whether anything is installed in the schema. No locks.
+SELECT to_regclass(:'schema.migration') IS NOT NULL
