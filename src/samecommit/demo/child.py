@@ -104,3 +104,13 @@ class Child:
 
 def _read_line(stream: Any, lines: queue.SimpleQueue[str]) -> None:
     lines.put(stream.readline())
+
+
+def follow_parent() -> None:
+    """End this process when its standard input closes, which is when its parent is gone."""
+    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
+
+
+def _exit_at_end_of_input() -> None:
+    sys.stdin.read()
+    os._exit(0)

@@ -22,8 +22,8 @@ HEADER = ("Created", "Full Name", "E-mail", "Company Name", "Phone", "Country", 
 GERMAN_HEADER = ("Vorname", "Nachname", "E-Mail-Adresse", "Firma", "Telefon", "Land", "Nachricht")
 
 FIRST = (
-    "Ana Björn Chloé Dmitri Emre Fatima Giulia Håkon Ines Jürgen Kateřina Łukasz María Nguyễn Oluwaseun Priya Quentin "
-    "Renée Søren Thị Uğur Věra William Xóchitl Yusuf Zoë Aoife Brian Claire Dao Ethan Farah Grace Hiroshi Ivan Jane "
+    "Ana Björn Chloé Dmitri Emre Fatima Giulia Håkon Ivo Jürgen Kateřina Łukasz María Nguyễn Oluwaseun Priya Quentin "
+    "Renée Søren Thủy Uğur Věra William Xóchitl Yusuf Zoë Aoife Brian Claire Dao Ethan Farah Grace Hiroshi Ivan Jane "
     "Kwame Lena Mohamed Noor Olga Peter Rosa Sean Tomás Ursula Viktor Wanjiru Yuki Zeynep"
 ).split()
 LAST = (
