@@ -70,7 +70,11 @@ class UnknownQueue(EnqueueError):
 
 
 class PayloadMismatch(SamecommitError):
-    """A stored payload that no longer fits the task's signature."""
+    """A stored payload that no longer fits the task's signature; ``path`` says where, as in `PayloadError`."""
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class SchemaError(SamecommitError):
