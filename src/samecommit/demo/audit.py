@@ -131,7 +131,7 @@ def _judge_absent(lead: LeadRow, jobs: Sequence[JobRow]) -> tuple[Verdict, str]:
         if job.reason:
             return verdict, job.reason
         return "unexplained", f"{job.kind} is {job.state} without a reason"
-    return "lost", "nothing is left to do and the CRM has no contact" if jobs else "no job ever ran for it"
+    return "lost", "its jobs are done, yet the CRM has no contact" if jobs else "no job is left for it"
 
 
 def _judge_present(lead: LeadRow, jobs: Sequence[JobRow], contact: Contact) -> tuple[Verdict, str]:

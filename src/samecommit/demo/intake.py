@@ -5,8 +5,8 @@ most known headers, and every row ends in one of two values: a :class:`Lead`, or
 number and the reason. No row is dropped silently and no bad row stops the file.
 
 A quote that is opened and never closed would swallow the rows after it. A record that runs over several lines and
-then fits neither the header nor the strict rules of quoting, or that never ends, is therefore taken to be broken at
-its first line, and reading goes on at the next line.
+breaks the strict rules of quoting, or that never ends, is therefore taken to be broken at its first line, and reading
+goes on at the next line.
 """
 
 from __future__ import annotations
@@ -195,22 +195,15 @@ def clean(raw: str) -> str:
 class _Record:
     cells: Sequence[str]
     lines: int
-    strict: bool = True
     broken: str = ""
-
-    def fits(self, width: int) -> bool:
-        """Whether there is one cell a column; empty ones after the last column do not count."""
-        return len(self.cells) >= width and not any(self.cells[width:])
 
 
 def _records(lines: Sequence[str], delimiter: str) -> Iterator[_Record]:
     """Yield one record a row, going on after the first line of one that is broken."""
-    start, width = 0, 0
+    start = 0
+    closed = [*lines, "\n"]  # a quote that the last row leaves open runs into this line, and is seen by that
     while start < len(lines):
-        record = _record(lines[start : start + MAX_RECORD_LINES], delimiter)
-        if record.lines > 1 and (record.broken or (width and not record.fits(width) and not record.strict)):
-            record = _Record(cells=(), lines=1, broken="a quote is opened and not closed in its row")
-        width = width or len(record.cells)
+        record = _record(closed[start : start + MAX_RECORD_LINES], delimiter)
         start += record.lines
         yield record
 
@@ -220,20 +213,18 @@ def _record(lines: Sequence[str], delimiter: str) -> _Record:
     try:
         cells = next(reader)
     except csv.Error as error:
-        return _Record(cells=(), lines=reader.line_num, broken=f"cannot be read: {error}")
-    used = reader.line_num
-    fault = _strict_fault(lines[:used], delimiter) if used > 1 or len(lines) == 1 else ""
-    broken = "a quote is never closed" if "unexpected end of data" in fault else ""
-    return _Record(cells=cells, lines=used, strict=not fault, broken=broken)
+        return _Record(cells=(), lines=1, broken=f"cannot be read: {error}")
+    if reader.line_num > 1 and _is_misquoted(lines[: reader.line_num], delimiter):
+        return _Record(cells=(), lines=1, broken="a quote is opened and not closed in its row")
+    return _Record(cells=cells, lines=reader.line_num)
 
 
-def _strict_fault(lines: Sequence[str], delimiter: str) -> str:
-    """Say what the strict reader holds against a record that the lenient one took."""
+def _is_misquoted(lines: Sequence[str], delimiter: str) -> bool:
     try:
         next(csv.reader(lines, delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        return str(error)
-    return ""
+    except csv.Error:
+        return True
+    return False
 
 
 def _delimiter(header: str) -> str:
