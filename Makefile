@@ -2,7 +2,7 @@
 #
 #   make demo              the whole system on an embedded PostgreSQL, in one terminal
 #   make test [ARGS=...]   the tests; ARGS reaches pytest
-#   make check             formatting, lint, types, layers, spelling
+#   make check             formatting, lint, types, layers, migrations, spelling
 #   make bench [ARGS=...]  measurements; ARGS reaches `samecommit bench`
 #   make test-slow         what takes long        make faults   kills, partitions, clock jumps
 #   make model             the protocol models    make docs     the pages, into docs/_build/html
@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 bin := .venv/bin
 stamp := .venv/.samecommit
 
-.PHONY: help demo test test-slow faults check lint format types layers spelling bench model docs lock clean
+.PHONY: help demo test test-slow faults check lint format mypy pyright layers migrations spelling bench model docs lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,7 +39,7 @@ faults: $(stamp)
 bench: $(stamp)
 	@$(bin)/samecommit bench $(ARGS)
 
-check: lint types layers spelling
+check: lint mypy pyright layers migrations spelling
 
 lint: $(stamp)
 	@$(bin)/ruff check --quiet
@@ -49,12 +49,17 @@ format: $(stamp)
 	@$(bin)/ruff check --fix --quiet
 	@$(bin)/ruff format
 
-types: $(stamp)
-	@$(bin)/mypy
-	@$(bin)/pyright --warnings
+mypy: $(stamp)
+	@$(bin)/mypy --no-error-summary
+
+pyright: $(stamp)
+	@out=$$($(bin)/pyright --warnings) || { echo "$$out"; exit 1; }
 
 layers: $(stamp)
 	@out=$$($(bin)/lint-imports --no-logo 2>&1) || { echo "$$out"; exit 1; }
+
+migrations: $(stamp)
+	@scripts/lint-migrations
 
 spelling: $(stamp)
 	@$(bin)/codespell
