@@ -8,7 +8,7 @@ is enqueued, with its place (``$.items[3].price``).
 declared                        stored, and what is refused
 ==============================  ====================================================================================
 ``bool``, ``None``              as JSON has them; 1 is no bool
-``int``                         number of any size up to 4,300 digits; bool and ``"42"`` are refused
+``int``                         number of up to 4,300 characters; bool and ``"42"`` are refused
 ``float``                       number; an int that a float holds exactly becomes one; NaN and infinity are refused
 ``str``                         text; NUL and lone surrogates are refused
 ``Decimal``                     text, so ``1.10`` stays ``1.10``; NaN and infinity are refused

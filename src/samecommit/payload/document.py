@@ -5,6 +5,7 @@ itself and writes NUL as an escape that one search finds. Only a document that h
 """
 
 import datetime as dt
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +13,11 @@ from typing import Any
 import msgspec
 
 from samecommit.payload.refusal import Refusal, Step, is_a, shown
-from samecommit.payload.scalar import MAX_DIGITS
+
+MAX_INTEGER = 4300
+"""How many characters an integer may have: Python and msgspec read no more back, and msgspec counts the sign."""
+
+_LONG_NEGATIVE = re.compile(rb"-[0-9]{%d}" % MAX_INTEGER)
 
 MAX_BYTES = 1_048_576
 """How large a document may be, in UTF-8, if nothing else is said."""
@@ -24,7 +29,8 @@ def to_text(lowered: Any, max_bytes: int) -> str:
         data = _encode(lowered)
     except (ValueError, RecursionError) as error:
         raise _first_bad(lowered) or Refusal(f"cannot be written as JSON: {error}") from error
-    if b"\\u0000" in data and (refusal := _first_bad(lowered)):
+    is_suspect = b"\\u0000" in data or (len(data) > MAX_INTEGER and _LONG_NEGATIVE.search(data))
+    if is_suspect and (refusal := _first_bad(lowered)):
         raise refusal
     if len(data) > max_bytes:
         raise Refusal(
@@ -85,7 +91,7 @@ def _bad_text(text: str) -> Refusal | None:
 
 
 def _bad_int(number: int) -> Refusal | None:
-    limit = sys.get_int_max_str_digits() or MAX_DIGITS
-    if abs(number) < 10 ** min(limit, MAX_DIGITS):
+    limit = min(sys.get_int_max_str_digits() or MAX_INTEGER, MAX_INTEGER)
+    if -(10 ** (limit - 1)) < number < 10**limit:
         return None
-    return Refusal(f"is an integer of more than {min(limit, MAX_DIGITS)} digits; send it as text")
+    return Refusal(f"is an integer of more than {limit:,} characters; send it as text")

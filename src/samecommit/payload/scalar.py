@@ -21,9 +21,6 @@ from samecommit.payload.refusal import Refusal, expected
 Lower = Callable[[Any, int], Any]
 T = TypeVar("T")
 
-MAX_DIGITS = 4300
-"""Python's own limit for reading an integer back."""
-
 
 def lower_none(value: Any, _depth: int) -> None:
     """Take None."""
