@@ -135,10 +135,8 @@ def test_a_worker_killed_with_messages_in_its_hands_loses_them(dsn: str, tmp_pat
         per_second=120,
         workers=1,
         # slow enough that the only worker has its hands full when half of the leads are there
-        stub_args={
-            "model": ("--latency-seconds", 0.3),
-            "crm": ("--error", 0, "--dropped", 0, "--latency-seconds", 0.01),
-        },
+        model_args=("--latency-seconds", 0.3),
+        crm_args=("--error", 0, "--dropped", 0, "--latency-seconds", 0.01),
     )
     result = run_naive(given, watch=seen.append, timeout_seconds=60)
     assert seen[-1].is_killed

@@ -1,0 +1,150 @@
+"""The demo from end to end: ``samecommit demo``.
+
+Read the file, start a Postgres of its own (or take ``dsn``), run the leads through Samecommit and, if asked, through
+the common way, and print the audit. The exit status is 0 only if Samecommit's audit is clean.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.live import Live
+from rich.status import Status
+
+from samecommit import App
+from samecommit.demo import screen
+from samecommit.demo.audit import Audit, audit_table, discrepancy_table
+from samecommit.demo.intake import SAMPLE, Intake, read_leads
+from samecommit.demo.naive.importer import ORDERS
+from samecommit.demo.naive.run import NaiveInput, NaiveProgress, NaiveResult, run_naive
+from samecommit.demo.pipeline import Pipeline, PipelineInput, PipelineResult, Progress
+from samecommit.embedded import EmbeddedServer
+
+EARLY = "too early"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What the command's options say.
+
+    Args:
+        leads: the CSV file.
+        naive: also run the common way and show it side by side.
+        keep: leave everything running until Ctrl-C.
+        dsn: a database to use instead of an embedded one; the schemas ``samecommit``, ``lead_intake`` and, with
+            ``naive``, ``naive_…`` are made in it.
+        per_second: the pace at which leads arrive.
+        workers: worker processes.
+    """
+
+    leads: Path = SAMPLE
+    naive: bool = False
+    keep: bool = False
+    dsn: str | None = None
+    per_second: float = 45.0
+    workers: int = 2
+
+
+def run(options: DemoOptions, console: Console | None = None) -> int:
+    """Run the demo and return its exit status.
+
+    Raises:
+        LeadsFileError: the file cannot be read as a table of leads.
+        ChildError: a process of the demo failed.
+        EmbeddedError: there is no database to run on.
+    """
+    console = console or Console()
+    intake = read_leads(options.leads)
+    console.print(screen.intake_table(intake, options.leads.name))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="samecommit-demo-")))
+        dsn = options.dsn or stack.enter_context(EmbeddedServer()).dsn
+        App(dsn).migrate()
+        given = _input(options, intake, dsn, folder)
+        pipeline = Pipeline(given, stack)
+        result = _run_live(pipeline, len(intake.leads), console)
+        _show_work(pipeline, result, console)
+        naive = _run_naive(given, console) if options.naive else {}
+        audits = {"samecommit": result.audit, **{order: naive[order].audit for order in naive}}
+        early = {EARLY: {order: naive[order].early for order in naive}} if naive else None
+        console.print(audit_table(audits, extra=early))
+        _show_verdict(result.audit, console)
+        if options.keep:
+            _keep(dsn, pipeline, console)
+    return 0 if result.audit.is_clean else 1
+
+
+def _input(options: DemoOptions, intake: Intake, dsn: str, folder: Path) -> PipelineInput:
+    return PipelineInput(
+        dsn=dsn,
+        leads=options.leads,
+        accepted=len(intake.leads),
+        folder=folder,
+        per_second=options.per_second,
+        workers=options.workers,
+    )
+
+
+def _run_live(pipeline: Pipeline, expected: int, console: Console) -> PipelineResult:
+    start = time.monotonic()
+    with Live(console=console, refresh_per_second=8) as live:
+
+        def show(progress: Progress) -> None:
+            seconds = time.monotonic() - start
+            live.update(screen.progress(progress.snapshot, expected=expected, notes=progress.notes, seconds=seconds))
+
+        return pipeline.run(show)
+
+
+def _show_work(pipeline: Pipeline, result: PipelineResult, console: Console) -> None:
+    console.print(screen.held_table(result.held, result.released))
+    console.print(screen.calls_table(pipeline.watch.model_calls()))
+
+
+def _run_naive(given: PipelineInput, console: Console) -> dict[str, NaiveResult]:
+    """Run the same leads in both orders of the common way."""
+    results: dict[str, NaiveResult] = {}
+    for order in ORDERS:
+        with console.status(order) as status:
+            results[order] = run_naive(
+                NaiveInput(
+                    dsn=given.dsn,
+                    leads=given.leads,
+                    accepted=given.accepted,
+                    order=order,
+                    folder=given.folder,
+                    per_second=given.per_second
+                    * 3,  # nobody waits for what gets lost; the kill is half-way all the same
+                    workers=given.workers,
+                ),
+                watch=partial(_show_naive, status, order),
+            )
+    return results
+
+
+def _show_naive(status: Status, order: str, seen: NaiveProgress) -> None:
+    killed = "; an importer and a worker were killed" if seen.is_killed else ""
+    status.update(f"{order}: {seen.committed} committed, {seen.delivered} in the CRM{killed}")
+
+
+def _show_verdict(result: Audit, console: Console) -> None:
+    console.print(result.equation)
+    if result.is_clean:
+        console.print("every accepted lead is accounted for: none lost, none doubled", style="bold green")
+    else:
+        console.print(discrepancy_table(result))
+
+
+def _keep(dsn: str, pipeline: Pipeline, console: Console) -> None:
+    console.print(f"left running until Ctrl-C:\n  SAMECOMMIT_DSN='{dsn}'\n  CRM at {pipeline.services.crm.base_url}")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        console.print("ending")

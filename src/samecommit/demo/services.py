@@ -1,0 +1,36 @@
+"""The two services that the leads meet on their way, started for one run and given to its processes by environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from samecommit.demo.child import Child
+from samecommit.demo.crm_client import CrmClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Where they listen; ``env`` is what a process of the run needs to find them and the database."""
+
+    crm: CrmClient
+    env: Mapping[str, str]
+
+
+def start_services(
+    stack: ExitStack, *, dsn: str, crm_file: Path, model_args: Sequence[object] = (), crm_args: Sequence[object] = ()
+) -> Services:
+    """Start both stubs, to be ended by ``stack``; a real ``OPENAI_BASE_URL`` in the environment is used instead.
+
+    Raises:
+        ChildError: one of them did not start.
+    """
+    model_url = os.environ.get("OPENAI_BASE_URL")
+    if not model_url:
+        model_url = f"{stack.enter_context(Child('samecommit.demo.model_stub', *model_args)).url}/v1"
+    crm = stack.enter_context(Child("samecommit.demo.crm_stub", crm_file, *crm_args))
+    env = {"SAMECOMMIT_DSN": dsn, "OPENAI_BASE_URL": model_url, "DEMO_CRM_URL": crm.url}
+    return Services(crm=CrmClient(base_url=crm.url), env=env)

@@ -1,0 +1,128 @@
+"""What the demo reads of the engine: how far the work is, what is held, and both sides for the audit.
+
+Everything comes from the documented views, through any connection: an operator could type it into psql.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from samecommit.demo.audit import LIVE_STATES, JobRow, LeadRow
+from samecommit.demo.lead_table import LeadTable
+
+COUNTS: LiteralString = """
+    SELECT kind, state, count(*)
+    FROM {schema}.jobs
+    GROUP BY kind, state"""
+
+HELD: LiteralString = """
+    SELECT id, hold_reason, coalesce(hold_data, '{{}}')
+    FROM {schema}.jobs
+    WHERE state = 'held'
+    ORDER BY id"""
+
+JOBS: LiteralString = """
+    SELECT (payload ->> 'lead_id')::bigint, kind, state,
+           coalesce(CASE WHEN state = 'held' THEN hold_reason ELSE last_error END, '')
+    FROM {schema}.jobs"""
+
+CALLS: LiteralString = """
+    SELECT record ->> 'model', record ->> 'prompt_version', record ->> 'outcome',
+           count(*), coalesce(sum((record ->> 'tokens')::bigint), 0)
+    FROM {schema}.attempts
+    WHERE record ? 'model'
+    GROUP BY 1, 2, 3
+    ORDER BY 4 DESC"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """How far the work is at one moment; ``jobs`` counts by kind and state."""
+
+    arrived: int
+    delivered: int
+    jobs: Mapping[tuple[str, str], int]
+
+    def count(self, *states: str, kind: str | None = None) -> int:
+        """Count the jobs in these states, of one kind or of all."""
+        return sum(
+            number for (of, state), number in self.jobs.items() if state in states and (kind is None or of == kind)
+        )
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is left that a worker could do."""
+        return not self.count(*LIVE_STATES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLead:
+    """A job that waits for a person, with what the task showed them."""
+
+    job_id: int
+    reason: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCalls:
+    """Attempts that asked the model alike and were answered alike."""
+
+    model: str
+    prompt_version: str
+    outcome: str
+    calls: int
+    tokens: int
+
+
+class Watch:
+    """Reads on one connection in autocommit mode; ``schema`` is the engine's."""
+
+    def __init__(self, conn: psycopg.Connection[Any], table: LeadTable, *, schema: str = "samecommit") -> None:
+        self._conn = conn
+        self._table = table
+        self._schema = sql.Identifier(schema)
+
+    def snapshot(self) -> Snapshot:
+        """Count leads and jobs."""
+        row = self._conn.execute(self._table.count).fetchone()
+        assert row is not None
+        jobs = {(kind, state): number for kind, state, number in self._rows(COUNTS)}
+        return Snapshot(arrived=row[0], delivered=row[1], jobs=jobs)
+
+    def held(self) -> list[HeldLead]:
+        """Read what waits for a person, oldest first."""
+        return [HeldLead(job_id=id_, reason=reason, data=data) for id_, reason, data in self._rows(HELD)]
+
+    def release(self, job_id: int, decision: Mapping[str, Any]) -> None:
+        """Let a held job run again with a person's decision, by the function that any client can call."""
+        statement = sql.SQL("SELECT {}.release(%s, %s)").format(self._schema)
+        self._conn.execute(statement, (job_id, Jsonb(dict(decision))))
+
+    def lead_rows(self) -> list[LeadRow]:
+        """Read the leads for the audit."""
+        rows = self._conn.execute(self._table.audit)
+        return [LeadRow(id=id_, email=email, crm_id=crm_id) for id_, email, crm_id in rows]
+
+    def job_rows(self) -> list[JobRow]:
+        """Read the jobs for the audit."""
+        return [
+            JobRow(lead_id=lead_id, kind=kind, state=state, reason=reason)
+            for lead_id, kind, state, reason in self._rows(JOBS)
+        ]
+
+    def model_calls(self) -> list[ModelCalls]:
+        """Sum up what the attempts recorded about the model."""
+        return [
+            ModelCalls(model=model, prompt_version=version, outcome=outcome, calls=calls, tokens=int(tokens))
+            for model, version, outcome, calls, tokens in self._rows(CALLS)
+        ]
+
+    def _rows(self, statement: LiteralString) -> list[tuple[Any, ...]]:
+        return self._conn.execute(sql.SQL(statement).format(schema=self._schema)).fetchall()
