@@ -1,9 +1,37 @@
-"""Jobs and events that commit with your data."""
+"""Jobs and events that commit with your data: a work queue and a transactional outbox on PostgreSQL."""
 
 from typing import TYPE_CHECKING
 
+from samecommit.app import App, Tasks
+from samecommit.config import WorkerConfig
+from samecommit.context import AsyncContext, Context
+from samecommit.job import Enqueued, Job
+from samecommit.outcome import Cancel, Done, Fail, Hold, RateLimited, Retry, Snooze
+from samecommit.retry import Backoff
+from samecommit.task import NewJob, Task
+
 if TYPE_CHECKING:
     __version__: str
+
+__all__ = [
+    "App",
+    "AsyncContext",
+    "Backoff",
+    "Cancel",
+    "Context",
+    "Done",
+    "Enqueued",
+    "Fail",
+    "Hold",
+    "Job",
+    "NewJob",
+    "RateLimited",
+    "Retry",
+    "Snooze",
+    "Task",
+    "Tasks",
+    "WorkerConfig",
+]
 
 
 def __getattr__(name: str) -> str:

@@ -36,7 +36,9 @@ class BaseContext:
         self._run = run
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.job.kind} {self.job.id} attempt {self.attempt} of {self.job.max_attempts}>"
+        return (
+            f"<{type(self).__name__} {self.job.kind} {self.job.id} attempt {self.attempt} of {self.job.max_attempts}>"
+        )
 
     @property
     def attempt(self) -> int:

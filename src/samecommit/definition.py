@@ -130,7 +130,9 @@ def check_name(what: str, name: str) -> str:
     Raises:
         ConfigError: empty, over 200 characters, with control characters, or with blanks at an end.
     """
-    is_good = 1 <= len(name) <= _NAME_LENGTH and name == name.strip() and not any(ord(c) < 32 or ord(c) == 127 for c in name)
+    is_good = (
+        1 <= len(name) <= _NAME_LENGTH and name == name.strip() and not any(ord(c) < 32 or ord(c) == 127 for c in name)
+    )
     if not is_good or any(0xD800 <= ord(c) <= 0xDFFF for c in name):
         msg = f"{what} name {name!r}: give 1 to {_NAME_LENGTH} characters, no control characters, no blanks at the ends"
         raise ConfigError(msg)
@@ -206,5 +208,9 @@ def _check_options(fn: Callable[..., Any], definition: TaskDefinition) -> None:
         _refuse(fn, f"timeout is {definition.timeout_seconds!r}; give seconds above 0")
     if not all(isinstance(e, type) and issubclass(e, BaseException) for e in definition.permanent):
         _refuse(fn, f"permanent is {definition.permanent!r}; give exception classes")
-    if definition.backoff is not None and not isinstance(definition.backoff, Backoff) and not callable(definition.backoff):
+    if (
+        definition.backoff is not None
+        and not isinstance(definition.backoff, Backoff)
+        and not callable(definition.backoff)
+    ):
         _refuse(fn, f"backoff is {definition.backoff!r}; give a Backoff or a function of the attempts")

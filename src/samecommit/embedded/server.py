@@ -297,25 +297,33 @@ def _log_tail(data_dir: Path | str, lines: int = 15) -> str:
 
 
 def _depart(data_dir: Path, users: int, *, is_temporary: bool) -> None:
-    """Unlock the directory; if nobody else uses it, wait until its server is gone."""
-    fcntl.flock(users, fcntl.LOCK_UN)
+    """Give up the place in the directory; if nobody else has one, wait until its server is gone."""
+    if not _is_current(users, data_dir):
+        os.close(users)
+        return
+    # closed, not unlocked, and asked for under another descriptor: a forked child shares this lock
+    probe = open_lock(data_dir / supervisor.USERS_LOCK)
+    os.close(users)
     deadline = time.monotonic() + STOP_SECONDS
     try:
-        while time.monotonic() < deadline and _is_current(users, data_dir):
-            if not try_lock(users, fcntl.LOCK_EX):
-                if try_lock(users, fcntl.LOCK_SH):
+        while _is_current(probe, data_dir):
+            if time.monotonic() > deadline:
+                raise EmbeddedError(f"the server of {str(data_dir)!r} did not shut down{_log_tail(data_dir)}")
+            if not try_lock(probe, fcntl.LOCK_EX):
+                if try_lock(probe, fcntl.LOCK_SH):
                     return  # others use it
             elif not _is_supervised(data_dir):
                 if supervisor.postmaster_pid(data_dir / "pgdata") is None:
                     if is_temporary:
                         shutil.rmtree(data_dir, ignore_errors=True)
                     return
-                fcntl.flock(users, fcntl.LOCK_UN)
+                fcntl.flock(probe, fcntl.LOCK_UN)
                 _spawn_supervisor(data_dir)  # which ends what the former one left
-            fcntl.flock(users, fcntl.LOCK_UN)
+            fcntl.flock(probe, fcntl.LOCK_UN)
             time.sleep(0.02)
+        wait_until(lambda: not data_dir.exists(), 10)  # its lock is gone, and the rest goes with it
     finally:
-        os.close(users)
+        os.close(probe)
 
 
 class _Keeper:

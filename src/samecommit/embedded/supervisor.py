@@ -151,6 +151,15 @@ def _serves(pid: int, pgdata: Path) -> bool:
         return False
 
 
+def _is_hidden(pid: int) -> bool:
+    """Whether the system does not tell us what this process is."""
+    try:
+        Path(f"/proc/{pid}/cwd").stat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
+
+
 def postmaster_pid(pgdata: Path) -> int | None:
     """The id of the live server of that directory, ready or not."""
     lines = _pid_file(pgdata)
@@ -341,7 +350,9 @@ class Supervisor:
         for stray in _strays(pgdata):
             _signal(stray, signal.SIGKILL)
         wait_until(lambda: not any(_strays(pgdata)), 5)
-        (pgdata / "postmaster.pid").unlink(missing_ok=True)
+        named = _pid_file(pgdata)[:1]
+        if not (named and named[0].isdigit() and _is_hidden(int(named[0]))):  # then PostgreSQL has to judge
+            (pgdata / "postmaster.pid").unlink(missing_ok=True)
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,6 @@ SET due_at = clock_timestamp() + make_interval(secs => :hold_seconds::float8), t
     started_at = clock_timestamp(), last_error = NULL
 WHERE ctid = ANY (ARRAY(
     SELECT c.ctid FROM :"schema".chore AS c
-    WHERE c.name = :name::text AND c.due_at <= clock_timestamp()
+    WHERE c.name = :name::text AND (c.due_at <= clock_timestamp() OR c.taken_by = :lease_id::bigint)
     FOR UPDATE SKIP LOCKED))
 RETURNING name

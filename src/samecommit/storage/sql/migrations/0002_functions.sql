@@ -284,3 +284,14 @@ BEGIN
     PERFORM pg_notify('samecommit_' || (:'schema.queue'::regclass)::oid::text, 'queues');
 END
 $$;
+
+-- Waits up to a second for the exclusive lock of a bell slot; the error of not getting it stays in here, out of the log.
+CREATE FUNCTION :"schema".take_bell(slot int) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+BEGIN
+    PERFORM pg_advisory_lock(hashoid(:'schema.queue'::regclass), slot);
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;

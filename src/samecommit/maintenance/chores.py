@@ -1,0 +1,151 @@
+"""Chores without a leader: whoever moves a chore's ``due_at`` ahead does it, and keeps it while it goes on.
+
+A chore is taken in a short committed transaction and held for a few turns; a process that is stopped in the middle holds
+no lock, and when its hold runs out somebody else takes over. Every statement here may run twice at once without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+from samecommit.clock import Monotonic, monotonic
+from samecommit.config import WorkerConfig
+from samecommit.maintenance.retention import Retention
+from samecommit.signals import LeasesReaped, ServiceFailed, Signals
+from samecommit.storage.link import AsyncLink
+
+_ROOM = 500
+_PROMOTE_SECONDS = 0.25
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(slots=True)
+class Chore:
+    """One chore: its turn, how long it is held, and when this process looks at it again."""
+
+    name: str
+    run: Callable[[], Awaitable[float]]
+    hold_seconds: float
+    look_at: float = 0.0
+    mine_until: float = 0.0
+    failures: int = field(default=0)
+
+
+class Chores:
+    """Runs whatever chore is due here.
+
+    Args:
+        link: a connection of its own.
+        lease: gives the current lease, None while there is none.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        link: AsyncLink,
+        signals: Signals,
+        lease: Callable[[], int | None],
+        clock: Monotonic = monotonic,
+    ) -> None:
+        self._config, self._link, self._signals, self._lease, self._clock = config, link, signals, lease, clock
+        self._promoted_to = _EPOCH
+        self._retention = Retention(link, config)
+        reap = config.reap_seconds
+        self.chores = [
+            Chore("promote", self.promote, 3.0),
+            Chore("reap", self.reap, max(2 * reap, 2.0)),
+            Chore("kinds", self.sort_kinds, 20.0),
+            Chore("holds", self.expire_holds, 10.0),
+            Chore("failed", self.age_failed, 300.0),
+            Chore("days", self._retention.run, 600.0),
+        ]
+        self._connects = -1
+
+    async def run_once(self) -> float:
+        """Do what is due; return the seconds to the next look."""
+        lease_id = self._lease()
+        if lease_id is None:
+            return 0.1
+        await self._link.connection()
+        if self._connects != self._link.connects:
+            await self._link.fetch("chore/add", names=[chore.name for chore in self.chores])
+            self._connects = self._link.connects
+        for chore in self.chores:
+            if self._clock() >= chore.look_at:
+                await self._turn(chore, lease_id)
+        return max(0.005, min(chore.look_at for chore in self.chores) - self._clock())
+
+    async def _turn(self, chore: Chore, lease_id: int) -> None:
+        if self._clock() >= chore.mine_until and not await self._take(chore, lease_id):
+            chore.look_at = self._clock() + min(1.0, chore.hold_seconds / 2)
+            return
+        try:
+            delay = await chore.run()
+            chore.failures = 0
+        except Exception as error:  # noqa: BLE001 - one chore must not keep the others from their turn
+            chore.failures += 1
+            delay = min(0.5 * 2.0**chore.failures, 30.0)
+            self._signals.emit(ServiceFailed(service=f"chore {chore.name}", error=str(error), retry_seconds=delay))
+        chore.look_at = self._clock() + delay
+        if delay > chore.hold_seconds:
+            chore.mine_until = 0.0
+            await self._link.fetch(
+                "chore/put_back", name=chore.name, lease_id=lease_id, delay_seconds=delay, error=None
+            )
+
+    async def _take(self, chore: Chore, lease_id: int) -> bool:
+        taken = await self._link.fetch(
+            "chore/take", name=chore.name, lease_id=lease_id, hold_seconds=chore.hold_seconds
+        )
+        chore.mine_until = self._clock() + chore.hold_seconds / 2 if taken else 0.0
+        return bool(taken)
+
+    async def promote(self) -> float:
+        """Put jobs in line whose time has come."""
+        # commits come out of order: look a little further back than the last one, and far back now and then
+        start = self._promoted_to - timedelta(seconds=5)
+        if self._clock() % 15 < _PROMOTE_SECONDS * 2:
+            start = _EPOCH
+        count, newest, _ = (await self._link.fetch("chore/promote", start=start, room=_ROOM * 2))[0]
+        if newest is not None:
+            self._promoted_to = max(self._promoted_to, newest)
+        if count >= _ROOM * 2:
+            return 0.0
+        due = await self._link.fetch("chore/next_due", start=start)
+        return min(max(due[0][0], 0.001), _PROMOTE_SECONDS) if due else _PROMOTE_SECONDS
+
+    async def reap(self) -> float:
+        """End leases that ran out, give their jobs back, drop their claim rows."""
+        dead = await self._link.fetch("chore/expire_workers")
+        await self._link.fetch("chore/reap_cancelled")
+        claims, jobs, held, _ = (
+            await self._link.fetch(
+                "chore/reap",
+                room=100,
+                crash_limit=self._config.crash_limit,
+                crash_delay_seconds=self._config.lease_seconds / 2,
+            )
+        )[0]
+        if jobs or dead:
+            self._signals.emit(LeasesReaped(leases=len(dead), jobs=jobs, held=held))
+        await self._link.fetch("chore/forget_dead_claims", room=1000)
+        await self._link.fetch("chore/sweep_cancellations")
+        return 0.05 if claims >= 100 and jobs else self._config.reap_seconds
+
+    async def sort_kinds(self) -> float:
+        """Step unknown kinds out of line, bring known ones back."""
+        back = (await self._link.fetch("chore/take_in", room=_ROOM * 2))[0][0]
+        aside = (await self._link.fetch("chore/set_aside", room=_ROOM * 2, patience_seconds=10.0))[0][0]
+        return 0.0 if max(back, aside) >= _ROOM else 2.0
+
+    async def expire_holds(self) -> float:
+        """Fail holds whose date has passed."""
+        return 0.0 if len(await self._link.fetch("chore/expire_holds", room=_ROOM)) >= _ROOM else 5.0
+
+    async def age_failed(self) -> float:
+        """Move old failed jobs to the history."""
+        age = self._config.failed_age_days * 86_400.0
+        moved = (await self._link.fetch("chore/age_failed", age_seconds=age, room=_ROOM))[0][0]
+        return 0.05 if moved >= _ROOM else 60.0

@@ -1,0 +1,51 @@
+"""Days of history: made ahead, dropped when they are past their class. Never a mass DELETE, never a strong lock for long."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import sql
+
+from samecommit.config import WorkerConfig
+from samecommit.storage.link import AsyncLink, LinkBusy
+
+_AHEAD_DAYS = 14
+_HOUR = 3600.0
+
+
+class Retention:
+    """Makes and drops day partitions."""
+
+    def __init__(self, link: AsyncLink, config: WorkerConfig) -> None:
+        self._link, self._config = link, config
+
+    def keep_days(self) -> dict[str, int]:
+        """Return how many days each partitioned table keeps."""
+        short, default, long = self._config.retention_days
+        longest = max(short, default, long)
+        return {
+            "job_history_1": short,
+            "job_history_2": default,
+            "job_history_3": long,
+            "attempt": longest,
+            "body": longest,
+        }
+
+    async def run(self) -> float:
+        """Make the days ahead and drop those past their time; one turn."""
+        await self._link.fetch("chore/make_days", ahead=_AHEAD_DAYS)
+        keep = self.keep_days()
+        old = await self._link.fetch("chore/old_days", parents=list(keep), days=list(keep.values()))
+        for parent, child, is_pending in old:
+            await self._drop(parent, child, is_half_detached=is_pending)
+        return _HOUR
+
+    async def _drop(self, parent: str, child: str, *, is_half_detached: bool) -> None:
+        """Detach without blocking writers, then drop: an open report makes this wait for its next turn, and nobody else."""
+        conn = await self._link.connection()
+        names = [sql.Identifier(self._link.schema, name) for name in (parent, child)]
+        how = sql.SQL("FINALIZE") if is_half_detached else sql.SQL("CONCURRENTLY")
+        try:
+            await conn.execute(sql.SQL("ALTER TABLE {} DETACH PARTITION {} {}").format(*names, how))
+            await conn.execute(sql.SQL("DROP TABLE {}").format(names[1]))
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+            raise LinkBusy(str(error)) from error

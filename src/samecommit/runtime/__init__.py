@@ -1,0 +1,1 @@
+"""Small pieces that loops are made of: services, the doorbell, shutdown."""

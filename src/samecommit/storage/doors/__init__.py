@@ -1,0 +1,1 @@
+"""One module per driver or framework whose connections can carry a job; each is imported with its first connection."""

@@ -1,0 +1,17 @@
+-- Stores one job through the contract's function, in the caller's transaction.
+SELECT e.id, e.created
+FROM :"schema".enqueue(
+    kind            => :kind::text,
+    payload         => :payload::jsonb,
+    queue           => :queue::text,
+    priority        => :priority::int,
+    run_at          => :run_at::timestamptz,
+    delay           => make_interval(secs => :delay_seconds::float8),
+    max_attempts    => :max_attempts::int,
+    tags            => :tags::text[],
+    parent_id       => :parent_id::bigint,
+    effect_key      => :effect_key::text,
+    expires_at      => :expires_at::timestamptz,
+    payload_version => :payload_version::int,
+    meta            => :meta::jsonb
+) AS e

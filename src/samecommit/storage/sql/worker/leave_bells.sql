@@ -1,0 +1,2 @@
+-- Gives back every bell of this session.
+SELECT pg_advisory_unlock_all()

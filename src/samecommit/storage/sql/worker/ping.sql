@@ -1,0 +1,2 @@
+-- Shows that the connection still answers. No locks.
+SELECT 1

@@ -1,0 +1,208 @@
+"""A task: a declared function, bound to the application that stores its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from samecommit.definition import EnqueueOptions, TaskDefinition, check_name
+from samecommit.errors import ConfigError, EnqueueError, NotInTransaction, PayloadError
+from samecommit.job import Enqueued
+from samecommit.payload import encode_plain
+from samecommit.storage.connections import AsyncConn, SyncConn, door_for, translate
+from samecommit.storage.query import statement
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+_KNOWN_OPTIONS = frozenset(EnqueueOptions.__annotations__)
+
+
+class NewJob(Generic[R]):
+    """A job to be: its arguments checked and encoded, its options ready for the statement. Made by ``task.job(...)``."""
+
+    __slots__ = ("own_transaction", "task", "values")
+
+    def __init__(self, task: Task[..., R], values: dict[str, Any], *, own_transaction: bool) -> None:
+        self.task, self.values, self.own_transaction = task, values, own_transaction
+
+    def __repr__(self) -> str:
+        return f"<NewJob {self.values['kind']} {self.values['payload']}>"
+
+
+class Task(Generic[P, R]):
+    """What ``@app.task`` returns. Call it to run the function; ``enqueue`` to store a job for it.
+
+    Args:
+        definition: the checked function and its options.
+        schema: where its jobs are stored; a callable, since an application may be configured after its tasks.
+    """
+
+    def __init__(
+        self, definition: TaskDefinition, schema: Callable[[], str], options: EnqueueOptions | None = None
+    ) -> None:
+        self.definition = definition
+        self._schema = schema
+        self._options: EnqueueOptions = options or {}
+        self.__doc__ = definition.fn.__doc__
+        self.__name__ = definition.name
+        self.__wrapped__ = definition.fn
+
+    def __repr__(self) -> str:
+        return f"<Task {self.definition.name!r} queue={self.definition.queue!r}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function itself, without a database; pass a context (``samecommit.testing.context()``) if it takes one."""
+        return self.definition.fn(*args, **kwargs)
+
+    def using(self, **options: Unpack[EnqueueOptions]) -> Task[P, R]:
+        """Return this task with options for the jobs to come, as in ``task.using(priority=10).enqueue(conn, ...)``.
+
+        Raises:
+            ConfigError: an option is unknown or out of range.
+        """
+        if unknown := options.keys() - _KNOWN_OPTIONS:
+            msg = f"unknown option {min(unknown)!r} for task {self.definition.name!r}: one of {sorted(_KNOWN_OPTIONS)}"
+            raise ConfigError(msg)
+        return Task(self.definition, self._schema, cast("EnqueueOptions", {**self._options, **options}))
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]:
+        """Check and encode the arguments, and return a job that is not stored yet.
+
+        Raises:
+            PayloadError: an argument is missing, unknown, of the wrong type or cannot be stored; says which and where.
+        """
+        return NewJob(
+            self,
+            self._values(self.definition.codec.encode(args, kwargs)),
+            own_transaction=bool(self._options.get("own_transaction")),
+        )
+
+    @overload
+    def enqueue(self, conn: AsyncConn, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued[R]]: ...
+    @overload
+    def enqueue(self, conn: SyncConn, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R]: ...
+    def enqueue(self, conn: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Store a job in the connection's open transaction: it exists if and only if that transaction commits.
+
+        Returns:
+            `Enqueued`, or a coroutine of it on an asynchronous connection.
+
+        Raises:
+            PayloadError: before any SQL; the transaction stays usable.
+            NotInTransaction: the connection would commit by itself (``using(own_transaction=True)`` says that this is meant).
+            UnknownQueue: the queue does not exist; the transaction must be rolled back.
+            UnsupportedConnection: the object is no known connection.
+        """
+        return store(conn, self.job(*args, **kwargs), self._schema())
+
+    def _values(self, payload: str) -> dict[str, Any]:
+        options, definition = self._options, self.definition
+        delay = options.get("delay")
+        return {
+            "kind": definition.name,
+            "payload": payload,
+            "queue": check_name("queue", options.get("queue", definition.queue)),
+            "priority": _number("priority", options.get("priority", definition.priority), -100, 100),
+            "run_at": _moment("run_at", options.get("run_at")),
+            "delay_seconds": _seconds(delay),
+            "max_attempts": _number("max_attempts", options.get("max_attempts", definition.max_attempts), 1, 32767),
+            "tags": _tags(options.get("tags")),
+            "parent_id": options.get("parent_id"),
+            "effect_key": _text("effect_key", options.get("effect_key")),
+            "expires_at": _moment("expires_at", options.get("expires_at")),
+            "payload_version": definition.version,
+            "meta": encode_plain(options["meta"], max_bytes=65_536) if options.get("meta") else None,
+        }
+
+
+def store(conn: Any, job: NewJob[R], schema: str) -> Any:
+    """Store a prepared job on a connection of any kind; a coroutine when the connection is asynchronous."""
+    door, is_async = door_for(conn)
+    return _store_async(door, conn, job, schema) if is_async else _store(door, conn, job, schema)
+
+
+def _store(door: Any, conn: Any, job: NewJob[R], schema: str) -> Enqueued[R]:
+    query = statement("job/enqueue", schema)
+    try:
+        if door.in_transaction(conn):
+            return Enqueued(*door.fetch(conn, query, job.values)[0])
+        if not job.own_transaction:
+            raise _outside(job)
+        with door.transaction(conn):
+            return Enqueued(*door.fetch(conn, query, job.values)[0])
+    except EnqueueError:
+        raise
+    except Exception as error:
+        ours = translate(error)
+        if ours is error:
+            raise
+        raise ours from error
+
+
+async def _store_async(door: Any, conn: Any, job: NewJob[R], schema: str) -> Enqueued[R]:
+    query = statement("job/enqueue", schema)
+    try:
+        if await door.in_transaction(conn):
+            return Enqueued(*(await door.fetch(conn, query, job.values))[0])
+        if not job.own_transaction:
+            raise _outside(job)
+        async with door.transaction(conn):
+            return Enqueued(*(await door.fetch(conn, query, job.values))[0])
+    except EnqueueError:
+        raise
+    except Exception as error:
+        ours = translate(error)
+        if ours is error:
+            raise
+        raise ours from error
+
+
+def _outside(job: NewJob[Any]) -> NotInTransaction:
+    return NotInTransaction(
+        f"task {job.values['kind']!r} was enqueued outside a transaction, on a connection that commits each statement: the job "
+        "could exist without your data. Open a transaction around both, use app.enqueue(...) in a script, or say "
+        "using(own_transaction=True)"
+    )
+
+
+def _number(name: str, value: int | None, least: int, most: int) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most):
+        msg = f"{name} is {value!r}: give a whole number from {least} to {most}"
+        raise ConfigError(msg)
+    return value
+
+
+def _moment(name: str, value: datetime | None) -> datetime | None:
+    if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
+        msg = f"{name} is {value!r}: give a datetime with a time zone"
+        raise ConfigError(msg)
+    return value
+
+
+def _seconds(delay: timedelta | float | None) -> float:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay or 0.0
+    if not 0 <= seconds < 100 * 365.25 * 86_400:
+        msg = f"delay is {delay!r}: give 0 seconds to a hundred years"
+        raise ConfigError(msg)
+    return float(seconds)
+
+
+def _tags(tags: Any) -> list[str] | None:
+    if tags is None:
+        return None
+    if isinstance(tags, str):
+        msg = f"tags is {tags!r}: give a list of texts"
+        raise ConfigError(msg)
+    return [cast("str", _text("tag", tag)) for tag in tags]
+
+
+def _text(name: str, value: str | None) -> str | None:
+    if value is not None and (not isinstance(value, str) or "\0" in value or not 1 <= len(value) <= 1000):
+        msg = f"{name} is {value!r}: give a text of 1 to 1,000 characters without NUL"
+        raise PayloadError(msg, name)
+    return value

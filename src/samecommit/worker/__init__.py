@@ -1,0 +1,1 @@
+"""The worker process: claimer, executor, completer, heartbeat."""

@@ -1,0 +1,155 @@
+"""One run of one job: what its context works on, and what the executor must know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Literal, Protocol
+
+from samecommit.definition import TaskDefinition
+from samecommit.errors import LeaseLost
+from samecommit.job import Job
+from samecommit.payload import encode_plain
+from samecommit.storage.connections import door_for
+from samecommit.storage.query import statement
+
+StopReason = Literal["timeout", "cancel", "lost", "shutdown"]
+_RECORD_BYTES = 65_536
+
+
+class Host(Protocol):
+    """What an attempt needs of its worker."""
+
+    installation: str
+    schema: str
+    lease_id: int
+
+    def mark_dirty(self, attempt: Attempt) -> None: ...
+    def sync_connection(self) -> Any: ...
+    def async_connection(self) -> Any: ...
+
+
+class Attempt:
+    """A claimed job with its state in this worker. Implements `samecommit.context.Run`."""
+
+    __slots__ = (
+        "cancel_reason",
+        "claim_id",
+        "deadline",
+        "definition",
+        "future",
+        "host",
+        "is_abandoned",
+        "is_ended_by_handler",
+        "is_started",
+        "job",
+        "progress_json",
+        "record_fields",
+        "stop_reason",
+        "stopped",
+        "thread_flag",
+    )
+
+    def __init__(self, job: Job, claim_id: int, definition: TaskDefinition, host: Host) -> None:
+        self.job, self.claim_id, self.definition, self.host = job, claim_id, definition, host
+        self.future: asyncio.Future[Any] | None = None
+        self.deadline = 0.0
+        self.is_started = self.is_abandoned = self.is_ended_by_handler = False
+        self.stop_reason: StopReason | None = None
+        self.cancel_reason: str | None = None
+        self.stopped = 0.0
+        self.record_fields: dict[str, Any] | None = None
+        self.progress_json: str | None = None
+        self.thread_flag: threading.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.job.kind} {self.job.id} claim {self.claim_id} {self.stop_reason or 'running'}>"
+
+    @property
+    def installation(self) -> str:
+        """Which installation the job belongs to."""
+        return self.host.installation
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether the handler should stop."""
+        return self.stop_reason is not None
+
+    def record(self, fields: dict[str, Any]) -> None:
+        """Check and keep fields until the next write."""
+        encode_plain(fields, max_bytes=_RECORD_BYTES)
+        self.record_fields = {**(self.record_fields or {}), **fields}
+        self.host.mark_dirty(self)
+
+    def progress(self, value: Any) -> None:
+        """Check and keep the last progress until the next write."""
+        self.progress_json = encode_plain(value, max_bytes=_RECORD_BYTES)
+        self.host.mark_dirty(self)
+
+    def record_json(self) -> str | None:
+        """Return all recorded fields as JSON, None when there are none."""
+        return None if self.record_fields is None else encode_plain(self.record_fields, max_bytes=_RECORD_BYTES)
+
+    def _finish_values(self, result: Any) -> dict[str, Any]:
+        if self.stop_reason == "lost" or self.is_abandoned:
+            raise self._lost()
+        return {
+            "ids": [self.job.id],
+            "claim_ids": [self.claim_id],
+            "states": ["done"],
+            "results": [self.encode_result(result)],
+            "errors": [None],
+            "records": [self.record_json()],
+            "lease_id": self.host.lease_id,
+        }
+
+    def encode_result(self, result: Any) -> str | None:
+        """Return a result as JSON, None for None.
+
+        Raises:
+            PayloadError: it cannot be stored.
+        """
+        if result is None:
+            return None
+        codec = self.definition.result_codec
+        return codec.encode(result, "result") if codec else encode_plain(result)
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"job {self.job.id} belongs to another run now: this transaction must not commit")
+
+    def finish(self, conn: Any, result: Any) -> None:
+        """End the job on the caller's plain connection."""
+        door, is_async = door_for(conn)
+        if is_async:
+            msg = "an async connection was given to a plain context: use an async def task with AsyncContext"
+            raise TypeError(msg)
+        if not door.fetch(conn, statement("job/finish", self.host.schema), self._finish_values(result)):
+            raise self._lost()
+        self.is_ended_by_handler = True
+
+    async def finish_async(self, conn: Any, result: Any) -> None:
+        """End the job on the caller's connection, plain or asynchronous."""
+        door, is_async = door_for(conn)
+        values, query = self._finish_values(result), statement("job/finish", self.host.schema)
+        rows = await door.fetch(conn, query, values) if is_async else door.fetch(conn, query, values)
+        if not rows:
+            raise self._lost()
+        self.is_ended_by_handler = True
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """A plain connection whose transaction ends the job."""
+        with self.host.sync_connection() as conn, conn.transaction():
+            yield conn
+            if not self.is_ended_by_handler:
+                self.finish(conn, None)
+
+    @asynccontextmanager
+    async def transaction_async(self) -> AsyncIterator[Any]:
+        """An async connection whose transaction ends the job."""
+        async with self.host.async_connection() as conn, conn.transaction():
+            yield conn
+            if not self.is_ended_by_handler:
+                await self.finish_async(conn, None)

@@ -1,0 +1,233 @@
+"""Claims jobs for as long as there is room: one turn is one look at the line.
+
+A turn: refresh what is known of the world when it is old (queues open, kinds that cool down, suspects), ask the executor
+for room, take a horizon sample when looking back, claim, move the marks, hand over. When nothing was found the sleeps grow
+from 5 ms to half a second, or to two seconds while every bell is held; a bell, a new lane or a freed slot ends them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Awaitable, Callable
+from operator import itemgetter
+from typing import Any
+
+from samecommit.clock import Monotonic, monotonic
+from samecommit.config import WorkerConfig
+from samecommit.job import Job
+from samecommit.runtime.doorbell import Doorbell
+from samecommit.signals import JobsClaimed, Signals
+from samecommit.storage.link import AsyncLink
+from samecommit.worker.bookmark import Bookmarks, Lane, Mode
+from samecommit.worker.executor import Executor
+
+_VIEW_SECONDS = 1.0
+_FIRST_SLEEP = 0.005
+_HELD_SLEEP = 2.0
+_LOOK_BACK_SECONDS = 0.025
+_FULL_LOOK_SECONDS = 45.0
+_BUSY_ROWS = 32
+_SUSPECT_PATIENCE_SECONDS = 30.0
+_PLACE = itemgetter(2, 3, 1)  # queue_id, priority, pos
+
+
+class Claimer:
+    """Fills the executor.
+
+    Args:
+        link: a connection of its own, whose commits may be asynchronous.
+        lease: gives the current lease, None while there is none.
+        claimed: told (claim id, number of jobs) of every claim.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        link: AsyncLink,
+        bell: Doorbell,
+        executor: Executor,
+        signals: Signals,
+        *,
+        kinds: tuple[str, ...],
+        lease: Callable[[], int | None],
+        claimed: Callable[[int, int], None],
+        sleep: Callable[[float], Awaitable[None]],
+        clock: Monotonic = monotonic,
+    ) -> None:
+        self._config, self._link, self._bell = config, link, bell
+        self._executor, self._signals, self._clock = executor, signals, clock
+        self._all_kinds, self._kinds = kinds, list(kinds)
+        self._lease, self._claimed, self._sleep = lease, claimed, sleep
+        self._marks = Bookmarks()
+        self._queue_ids: tuple[int, ...] = ()
+        self._viewed = self._looked_back = -1e9
+        self._look_back_seconds = _LOOK_BACK_SECONDS
+        self._full_look_at = clock() + _FULL_LOOK_SECONDS * random.random()
+        self._is_caught_up = True
+        self._empty_turns = 0
+        self._suspects: int | None = None
+        self._suspect_since: float | None = None
+        self.is_stopping = False
+        self.claims = 0
+
+    def __repr__(self) -> str:
+        return f"<Claimer queues={list(self._queue_ids)} {'caught up' if self._is_caught_up else 'behind'} claims={self.claims}>"
+
+    def forget_view(self) -> None:
+        """Look at the queues again on the next turn."""
+        self._viewed = -1e9
+
+    def reset(self) -> None:
+        """Begin anew after a lost lease."""
+        self._marks.reset()
+        self.forget_view()
+
+    async def run_once(self) -> float:
+        """Look once; return how long to sleep."""
+        lease_id = self._lease()
+        if lease_id is None or self.is_stopping:
+            return 0.1
+        if self._clock() - self._viewed > _VIEW_SECONDS:
+            await self._view()
+        if self._suspects is not None:
+            return await self._take_suspects(lease_id, self._suspects)
+        if not self._queue_ids:
+            return _VIEW_SECONDS
+        room = self._executor.room()
+        if room <= 0:
+            self._bell.set_idle(False)
+            return _VIEW_SECONDS
+        return self._next_sleep(await self._claim(lease_id, room), room)
+
+    async def _view(self) -> None:
+        queues = None if self._config.queues is None else list(self._config.queues)
+        row = (await self._link.fetch("worker/view", queues=queues))[0]
+        self._queue_ids = tuple(sorted(int(key) for key in json.loads(row[0])))
+        self._marks.watch(self._queue_ids)
+        self._bell.watch(self._queue_ids)
+        cooling = json.loads(row[1])
+        kinds = [kind for kind in self._all_kinds if kind not in cooling]
+        if kinds != self._kinds:
+            if set(kinds) - set(self._kinds):
+                self._marks.reset()
+            self._kinds = kinds
+        self._viewed = self._clock()
+        if cooling:
+            self._viewed -= max(0.0, _VIEW_SECONDS - min(cooling.values()))
+        row = (await self._link.fetch("claim/suspects", queue_ids=list(self._queue_ids), kinds=self._kinds))[0]
+        self._suspects = row[0]
+        await self._find_lanes()
+
+    async def _find_lanes(self) -> bool:
+        queue_ids, aboves, belows = self._marks.gaps()
+        if not queue_ids:
+            return False
+        rows = await self._link.fetch("claim/new_lanes", queue_ids=queue_ids, aboves=aboves, belows=belows)
+        return self._marks.add((row[0], row[1]) for row in rows)
+
+    def _mode(self) -> Mode:
+        now = self._clock()
+        if now >= self._full_look_at:
+            return "full"
+        if self._is_caught_up or now - self._looked_back >= self._look_back_seconds:
+            return "look-back"
+        return "forward"
+
+    async def _claim(self, lease_id: int, room: int) -> int:
+        lanes = self._marks.next_order()
+        if not lanes or not self._kinds:
+            return 0
+        mode = self._mode()
+        began = self._clock()
+        if mode != "forward":
+            self._marks.sample(*(await self._link.fetch("claim/horizon"))[0])
+        claim_id = random.getrandbits(63)
+        rows = await self._link.fetch(
+            "claim/claim",
+            claim_id=claim_id,
+            lease_id=lease_id,
+            queue_ids=[lane.queue_id for lane in lanes],
+            priorities=[lane.priority for lane in lanes],
+            starts=self._marks.starts(lanes, mode),
+            kinds=self._kinds,
+            room=room,
+        )
+        self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
+        self._is_caught_up = len(rows) < room
+        self._note_look(mode, began)
+        await self._hand_over(claim_id, rows, lanes)
+        return len(rows)
+
+    def _note_look(self, mode: Mode, began: float) -> None:
+        if mode == "forward":
+            return
+        self._looked_back = self._clock()
+        # a long writing transaction keeps the low mark back and makes looks dear: spend at most a tenth on them
+        self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * (self._looked_back - began))
+        if mode == "full" and self._is_caught_up:
+            self._full_look_at = self._clock() + _FULL_LOOK_SECONDS * (0.75 + random.random() / 2)
+
+    async def _hand_over(self, claim_id: int, rows: list[tuple[Any, ...]], lanes: list[Lane]) -> None:
+        if not rows:
+            return
+        self.claims += 1
+        self._claimed(claim_id, len(rows))
+        if len(lanes) > 1:
+            place = {(lane.queue_id, lane.priority): n for n, lane in enumerate(lanes)}
+            rows.sort(key=lambda row: (place.get((row[2], row[3]), 0), row[1] or 0))
+        else:
+            rows.sort(key=itemgetter(1))
+        jobs = [Job(*row) for row in rows]
+        if any(row[20] is None for row in rows):
+            jobs = await self._with_bodies(jobs)
+        self._executor.take(claim_id, jobs)
+        self._signals.emit(JobsClaimed(count=len(jobs)))
+
+    async def _with_bodies(self, jobs: list[Job]) -> list[Job]:
+        apart = [job for job in jobs if job.payload_json is None]
+        bodies = dict(
+            await self._link.fetch("claim/bodies", ids=[j.id for j in apart], created_ats=[j.created_at for j in apart])
+        )
+        return [job if job.payload_json is not None else job.with_payload(bodies.get(job.id)) for job in jobs]
+
+    def _next_sleep(self, count: int, room: int) -> float:
+        if count >= min(room, _BUSY_ROWS):
+            self._bell.set_idle(False)
+            self._empty_turns = 0
+            return 0.0
+        if count:
+            self._empty_turns = 0
+            return 0.001
+        self._empty_turns += 1
+        self._bell.set_idle(True)
+        longest = _HELD_SLEEP if self._bell.is_held else self._config.poll_seconds
+        return min(_FIRST_SLEEP * 2.0 ** min(self._empty_turns - 1, 12), longest)
+
+    async def _take_suspects(self, lease_id: int, lost: int) -> float:
+        """Run jobs that were found in dead leases apart from all others: few at first, then one alone."""
+        now = self._clock()
+        if self._suspect_since is None:
+            self._suspect_since = now
+        is_patient = now - self._suspect_since < _SUSPECT_PATIENCE_SECONDS
+        if not self._executor.is_empty and is_patient:
+            self._executor.give_back_waiting()
+            self.forget_view()
+            return 0.02
+        self._suspect_since = None
+        room = max(1, self._config.concurrency // 8) if lost <= 2 else 1
+        claim_id = random.getrandbits(63)
+        rows = await self._link.fetch(
+            "claim/claim_suspects",
+            claim_id=claim_id,
+            lease_id=lease_id,
+            queue_ids=list(self._queue_ids),
+            kinds=self._kinds,
+            lost=lost if lost <= 2 else 32767,
+            room=room,
+        )
+        await self._hand_over(claim_id, rows, [Lane(0, 0), Lane(0, 0)])
+        while not self._executor.is_empty and not self.is_stopping and self._lease() == lease_id:
+            await self._sleep(0.05)
+        self.forget_view()
+        return 0.0

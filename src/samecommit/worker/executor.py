@@ -1,0 +1,285 @@
+"""Runs claimed jobs: ``async def`` on the loop, plain functions on threads; stops what takes too long or is not wanted.
+
+Each end is judged (`verdict`) and handed to the completer. Nothing a handler raises passes beyond here: not SystemExit,
+not a broken ``__str__``. A handler that does not stop when told is abandoned: its job goes on by what it was told, and its
+own end, when it comes, changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from samecommit.config import WorkerConfig
+from samecommit.context import AsyncContext, Context
+from samecommit.definition import TaskDefinition
+from samecommit.job import Job
+from samecommit.runtime.threads import ThreadPool
+from samecommit.signals import JobFailed, PolicyBroken, Signals
+from samecommit.worker.attempt import Attempt, Host, StopReason
+from samecommit.worker.verdict import (
+    GIVE_BACK,
+    Drop,
+    End,
+    Settle,
+    Verdict,
+    judge_error,
+    judge_value,
+    timed_out,
+)
+
+_ABANDON_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
+_PREFETCH_SECONDS = 0.02
+
+
+class Ends(Protocol):
+    """Where verdicts go."""
+
+    def done(self, attempt: Attempt) -> None: ...
+    def add(self, attempt: Attempt, verdict: Verdict) -> None: ...
+
+
+class Executor:
+    """The jobs that this worker has: some run, a few wait for a slot.
+
+    Args:
+        tasks: definitions by kind.
+        on_room: called when there is room to claim more.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        tasks: dict[str, TaskDefinition],
+        host: Host,
+        ends: Ends,
+        signals: Signals,
+        on_room: Callable[[], None],
+    ) -> None:
+        self._config, self._tasks, self._host = config, tasks, host
+        self._ends, self._signals, self._on_room = ends, signals, on_room
+        self.running: dict[int, Attempt] = {}
+        self.waiting: deque[Attempt] = deque()
+        self._threads = ThreadPool(config.thread_count)
+        self._ended_since, self._prefetch = 0, 0
+        self._is_starving = False
+        self._looked = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        return f"<Executor {len(self.running)} running, {len(self.waiting)} waiting, prefetch {self._prefetch}>"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return not self.running and not self.waiting
+
+    def room(self) -> int:
+        """Return how many jobs to claim now; 0 while enough wait. Asking for room that is not there wakes later."""
+        if len(self.waiting) > self._prefetch // 2:
+            room = 0
+        else:
+            room = self._config.concurrency + self._prefetch - len(self.running) - len(self.waiting)
+        self._is_starving = room <= 0
+        return min(max(room, 0), self._config.batch)
+
+    def take(self, claim_id: int, jobs: Sequence[Job]) -> None:
+        """Take over claimed jobs and start what fits."""
+        self._loop = asyncio.get_running_loop()
+        tasks, host, waiting = self._tasks, self._host, self.waiting
+        for job in jobs:
+            waiting.append(Attempt(job, claim_id, tasks[job.kind], host))
+        self._start_next()
+
+    def _start_next(self) -> None:
+        running, waiting, most = self.running, self.waiting, self._config.concurrency
+        while waiting and len(running) < most:
+            attempt = waiting.popleft()
+            running[attempt.job.id] = attempt
+            self._start(attempt)
+
+    def _start(self, attempt: Attempt) -> None:
+        assert self._loop is not None
+        job, task = attempt.job, attempt.definition
+        if job.expires_at is not None and job.expires_at <= job.claimed_at:
+            self._end(
+                attempt, End("cancelled", error=f"expired at {job.expires_at:%Y-%m-%d %H:%M:%S} UTC before it started")
+            )
+            return
+        attempt.is_started = True
+        attempt.deadline = self._loop.time() + (task.timeout_seconds or self._config.timeout_seconds)
+        if task.is_async:
+            attempt.future = self._loop.create_task(self._run(attempt))
+        else:
+            self._threads.submit(self._thread_work(attempt))
+
+    async def _run(self, attempt: Attempt) -> None:
+        job, task = attempt.job, attempt.definition
+        try:
+            kwargs = task.codec.decode(job.payload_json or "{}")
+            if task.context == "none":
+                value = await task.fn(**kwargs)
+            else:
+                value = await task.fn(AsyncContext(job, attempt), **kwargs)
+        except BaseException as error:  # noqa: BLE001 - see the module's first lines
+            self._raised(attempt, error)
+        else:
+            self._returned(attempt, value)
+
+    def _thread_work(self, attempt: Attempt) -> Callable[[], None]:
+        loop, job, task = self._loop, attempt.job, attempt.definition
+        assert loop is not None
+        within = contextvars.copy_context()
+
+        def work() -> None:
+            if attempt.is_abandoned:
+                return
+            try:
+                kwargs = task.codec.decode(job.payload_json or "{}")
+                args = () if task.context == "none" else (Context(job, attempt),)
+                value = within.run(task.fn, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - see the module's first lines
+                _tell(loop, self._raised, attempt, error)
+            else:
+                _tell(loop, self._returned, attempt, value)
+
+        return work
+
+    def _returned(self, attempt: Attempt, value: Any) -> None:
+        if attempt.is_abandoned:
+            return
+        if value is None and attempt.record_fields is None and not attempt.is_ended_by_handler:
+            self._ends.done(attempt)
+            self._gone(attempt)
+        else:
+            self._end(attempt, judge_value(value, attempt.job, attempt.definition, self._config.backoff))
+
+    def _raised(self, attempt: Attempt, error: BaseException) -> None:
+        if attempt.is_abandoned:
+            return
+        if isinstance(error, asyncio.CancelledError) and attempt.stop_reason is not None:
+            self._end(attempt, self._stop_verdict(attempt))
+            return
+        verdict = judge_error(error, attempt.job, attempt.definition, self._config.backoff)
+        if attempt.stop_reason in ("cancel", "shutdown") and isinstance(verdict, Settle) and verdict.spends:
+            verdict = self._stop_verdict(attempt)
+        self._end(attempt, verdict)
+
+    def _stop_verdict(self, attempt: Attempt) -> Verdict:
+        match attempt.stop_reason:
+            case "timeout":
+                seconds = attempt.definition.timeout_seconds or self._config.timeout_seconds
+                return timed_out(attempt.job, attempt.definition, self._config.backoff, seconds)
+            case "cancel":
+                return End("cancelled", error=attempt.cancel_reason or "cancelled on request")
+            case "lost":
+                return Drop()
+            case "shutdown" | None:
+                return GIVE_BACK
+
+    def _end(self, attempt: Attempt, verdict: Verdict) -> None:
+        if isinstance(verdict, Settle) and verdict.spends:
+            self._tell_failure(attempt, verdict)
+        self._ends.add(attempt, verdict)
+        self._gone(attempt)
+
+    def _tell_failure(self, attempt: Attempt, verdict: Settle) -> None:
+        job = attempt.job
+        self._signals.emit(
+            JobFailed(
+                job_id=job.id,
+                kind=job.kind,
+                attempts=job.attempts + 1,
+                error=verdict.error or "",
+                will_retry=verdict.state == "ready",
+            )
+        )
+        if verdict.complaint:
+            self._signals.emit(PolicyBroken(kind=job.kind, complaint=verdict.complaint))
+
+    def _gone(self, attempt: Attempt) -> None:
+        self.running.pop(attempt.job.id, None)
+        self._ended_since += 1
+        if self.waiting:
+            self._start_next()
+        if self._is_starving and len(self.waiting) <= self._prefetch // 2:
+            self._is_starving = False
+            self._on_room()
+
+    def stop(self, attempt: Attempt, reason: StopReason, detail: str | None = None) -> None:
+        """Tell one run to stop; it has a few seconds before it is abandoned."""
+        assert self._loop is not None
+        if attempt.stop_reason is None:
+            attempt.stop_reason, attempt.cancel_reason, attempt.stopped = reason, detail, self._loop.time()
+            if attempt.future is not None:
+                attempt.future.cancel()
+
+    def _abandon(self, attempt: Attempt) -> None:
+        verdict = self._stop_verdict(attempt)
+        if attempt.future is None:
+            self._threads.abandon()
+        self._end(attempt, verdict)
+        attempt.is_abandoned = True
+
+    async def look(self) -> float:
+        """Stop what is over its time, abandon what does not stop, measure the rate; one turn."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for attempt in list(self.running.values()):
+            if attempt.stop_reason is not None:
+                if now - attempt.stopped > _ABANDON_SECONDS:
+                    self._abandon(attempt)
+            elif now > attempt.deadline:
+                self.stop(attempt, "timeout")
+        if self._looked:
+            rate = self._ended_since / max(now - self._looked, 0.001)
+            self._prefetch = min(int(rate * _PREFETCH_SECONDS), self._config.batch)
+        self._ended_since, self._looked = 0, now
+        return _LOOK_SECONDS
+
+    def give_back_waiting(self) -> int:
+        """Return the jobs that never started to the line; the number of them."""
+        count = len(self.waiting)
+        while self.waiting:
+            self._ends.add(self.waiting.popleft(), GIVE_BACK)
+        return count
+
+    def abort(self) -> int:
+        """Stop everything because the lease is lost: nothing of it may be written. The number that ran."""
+        count = len(self.running)
+        self.waiting.clear()
+        for attempt in self.running.values():
+            self.stop(attempt, "lost")
+            attempt.is_abandoned = True
+        self.running.clear()
+        return count
+
+    async def drain(self, grace_seconds: float) -> int:
+        """Wait for running handlers, then give the rest back without spending an attempt; the number given back."""
+        given = self.give_back_waiting()
+        await self._wait_empty(grace_seconds)
+        left = list(self.running.values())
+        for attempt in left:
+            self.stop(attempt, "shutdown")
+        await self._wait_empty(1.0 if left else 0.0)
+        for attempt in list(self.running.values()):
+            self._abandon(attempt)
+        self._threads.close()
+        return given + len(left)
+
+    async def _wait_empty(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while self.running and loop.time() < until:
+            await asyncio.sleep(0.01)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:  # the loop has ended: the job was given back, nobody waits for this
+        pass

@@ -1,0 +1,160 @@
+"""What an attempt's end means for its job: a pure step from an outcome or an exception to the row to write."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, assert_never
+
+from samecommit.definition import TaskDefinition
+from samecommit.errors import LeaseLost, PayloadError, PayloadMismatch
+from samecommit.job import Job
+from samecommit.outcome import AnyOutcome, Cancel, Done, Fail, Hold, Outcome, RateLimited, Retry, Snooze
+from samecommit.payload import clean_text, encode_plain
+from samecommit.retry import Backoff, delay_of
+
+ERROR_BYTES = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is over: done or cancelled."""
+
+    state: str
+    result: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The job goes on as ready, held or failed. ``outcome`` None leaves no trace (given back)."""
+
+    outcome: str | None
+    state: str = "ready"
+    delay_seconds: float = 0.0
+    spends: bool = False
+    error: str | None = None
+    hold_data: str | None = None
+    hold_until: datetime | None = None
+    cools_seconds: float = 0.0
+    complaint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Nothing to write: somebody else owns the job."""
+
+
+Verdict = End | Settle | Drop
+GIVE_BACK = Settle(None)
+
+
+def judge_value(value: Any, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
+    """Judge what a handler returned."""
+    if isinstance(value, Outcome):
+        return judge_outcome(value, job, task, fallback)  # type: ignore[arg-type]
+    try:
+        return End("done", encode_result(task, value))
+    except PayloadError as error:
+        return _failed_attempt(job, task, fallback, f"{type(error).__name__}: its result cannot be stored: {error}")
+
+
+def encode_result(task: TaskDefinition, value: Any) -> str | None:
+    """Return a result as JSON, None for None.
+
+    Raises:
+        PayloadError: it cannot be stored.
+    """
+    if value is None:
+        return None
+    return task.result_codec.encode(value, "result") if task.result_codec else encode_plain(value)
+
+
+def judge_outcome(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
+    """Judge an outcome value, returned or raised."""
+    match outcome:
+        case Done(result=result):
+            return judge_value(result, job, task, fallback) if not isinstance(result, Outcome) else End("done")
+        case Retry(after=after, reason=reason):
+            return _failed_attempt(job, task, fallback, clean(reason or "retry asked for"), after, "retry")
+        case Snooze(until=until, reason=reason):
+            return Settle("snoozed", delay_seconds=_until(until), error=clean(reason))
+        case RateLimited(after=after, reason=reason):
+            seconds = max(after or 0.0, 0.0)
+            return Settle(
+                "rate limited", delay_seconds=seconds, error=clean(reason or "rate limited"), cools_seconds=seconds
+            )
+        case Hold(reason=reason, data=data, until=until):
+            return _held(job, task, fallback, reason, data, until)
+        case Fail(reason=reason):
+            return Settle("failed", "failed", spends=True, error=clean(reason))
+        case Cancel(reason=reason):
+            return End("cancelled", error=clean(reason))
+        case _:
+            assert_never(outcome)
+
+
+def judge_error(error: BaseException, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
+    """Judge what a handler raised."""
+    if isinstance(error, Outcome):
+        return judge_outcome(error, job, task, fallback)  # type: ignore[arg-type]
+    if isinstance(error, LeaseLost):
+        return Drop()
+    if isinstance(error, PayloadMismatch):
+        return Settle("held", "held", error=clean(f"its payload does not fit the task any more: {error}"))
+    if isinstance(error, task.permanent):
+        return Settle("failed", "failed", spends=True, error=describe(error))
+    return _failed_attempt(job, task, fallback, describe(error))
+
+
+def timed_out(job: Job, task: TaskDefinition, fallback: Backoff, seconds: float) -> Verdict:
+    """Judge an attempt that took too long."""
+    return _failed_attempt(job, task, fallback, f"timeout: it ran longer than {seconds:g} s", outcome="timed out")
+
+
+def describe(error: BaseException) -> str:
+    """Return ``Type: message`` and the traceback, cleaned and cut; never raises."""
+    try:
+        head = f"{type(error).__qualname__}: {error}"
+        text = head + "\n\n" + "".join(traceback.format_exception(error, limit=-30))
+    except Exception as broken:  # noqa: BLE001 - an exception whose __str__ raises must not lose the failure
+        text = f"{type(error).__qualname__}: (its message cannot be made: {type(broken).__name__})"
+    return clean(text) or type(error).__qualname__
+
+
+def clean(text: str | None) -> str | None:
+    """Return a text that the database takes."""
+    return None if text is None else clean_text(str(text), limit_bytes=ERROR_BYTES)
+
+
+def _failed_attempt(
+    job: Job,
+    task: TaskDefinition,
+    fallback: Backoff,
+    error: str | None,
+    after: float | None = None,
+    outcome: str = "error",
+) -> Settle:
+    if job.is_last_attempt:
+        return Settle(outcome, "failed", spends=True, error=error)
+    delay, complaint = (
+        (after, None) if after is not None else delay_of(task.backoff or fallback, job.attempts + 1, fallback)
+    )
+    return Settle(outcome, delay_seconds=max(delay, 0.0), spends=True, error=error, complaint=complaint)
+
+
+def _held(job: Job, task: TaskDefinition, fallback: Backoff, reason: str, data: Any, until: datetime | None) -> Settle:
+    try:
+        stored = None if data is None else encode_plain(data, max_bytes=262_144)
+    except PayloadError as error:
+        return _failed_attempt(
+            job, task, fallback, clean(f"PayloadError: what it was held with cannot be stored: {error}")
+        )
+    return Settle("held", "held", error=clean(reason), hold_data=stored, hold_until=until)
+
+
+def _until(until: datetime | float) -> float:
+    if isinstance(until, datetime):
+        return max((until - datetime.now(timezone.utc)).total_seconds(), 0.0)
+    return max(float(until), 0.0)

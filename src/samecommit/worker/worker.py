@@ -1,0 +1,272 @@
+"""A worker process, put together: what it is made of, how it starts, loses its lease, and stops.
+
+::
+
+    heartbeat thread ── lease ──┐
+    listener ─ bell ─ claimer ──┴─> executor ──> completer
+    chores (any worker does them)
+
+Each has its own connection: six at most. Losing the lease stops everything and begins anew with another lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import psycopg
+
+from samecommit import clock
+from samecommit.config import WorkerConfig
+from samecommit.definition import TaskDefinition
+from samecommit.maintenance.chores import Chores
+from samecommit.runtime.doorbell import Doorbell
+from samecommit.runtime.listener import Listener
+from samecommit.runtime.service import Service
+from samecommit.signals import LeaseWasLost, Signals, WorkerStarted, WorkerStopped
+from samecommit.storage.link import AsyncLink
+from samecommit.worker.attempt import Attempt
+from samecommit.worker.claimer import Claimer
+from samecommit.worker.completer import Completer
+from samecommit.worker.executor import Executor
+from samecommit.worker.heartbeat import Heartbeat
+
+
+class Worker:
+    """Claims and runs jobs until it is told to stop.
+
+    Args:
+        dsn: the database.
+        schema: the installation.
+        tasks: definitions by kind, aliases included.
+        config: settings.
+        signals: where it tells what happens.
+        version: shown in the worker's row.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        tasks: dict[str, TaskDefinition],
+        config: WorkerConfig | None = None,
+        signals: Signals | None = None,
+        version: str = "0",
+    ) -> None:
+        self.dsn, self.schema, self.tasks = dsn, schema, tasks
+        self.config = config or WorkerConfig()
+        self.signals = signals or Signals()
+        self.version = version
+        self.installation = ""
+        self.lease_id = 0
+        self._lease: int | None = None
+        self._stop_asked = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._pool: Any = None
+        self._pool_lock = asyncio.Lock()
+        self._links: dict[str, AsyncLink] = {}
+        self._has_started = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Worker lease {self._lease} {getattr(self, 'executor', 'not started')}>"
+
+    def stop(self, *, now: bool = False) -> None:
+        """Stop after the running handlers have ended or the grace period is over; ``now`` does not wait. Safe to repeat."""
+        self._stop_asked.set()
+        if now:
+            self._stop_now.set()
+
+    async def started(self) -> None:
+        """Wait until the first lease is there."""
+        await self._has_started.wait()
+
+    async def run(self) -> None:
+        """Work until `stop`."""
+        self._build()
+        await self._identify()
+        self.heartbeat.start()
+        services = self._services
+        for service in services.values():
+            service.start()
+        try:
+            await self._stop_asked.wait()
+        finally:
+            await self._shut_down(services)
+
+    def _link(self, name: str, *, durable: bool = True, settings: dict[str, str] | None = None) -> AsyncLink:
+        self._links[name] = AsyncLink(self.dsn, self.schema, name, durable=durable, settings=settings)
+        return self._links[name]
+
+    def _build(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        kinds = tuple(sorted(self.tasks))
+        self.completer = Completer(
+            self._link("finish"),
+            self.signals,
+            lease=lambda: self.lease_id,
+            wake=lambda: self._services["completer"].wake(),
+            on_cancel=self._cancel,
+            running_ids=lambda: list(self.executor.running),
+        )
+        self.executor = Executor(
+            self.config,
+            self.tasks,
+            self,
+            self.completer,
+            self.signals,
+            on_room=lambda: self._services["claimer"].wake(),
+        )
+        self._bell = Doorbell(self._link("bell"), on_grant=lambda: self._services["claimer"].wake())
+        self.claimer = Claimer(
+            self.config,
+            self._link("claim", durable=False),
+            self._bell,
+            self.executor,
+            self.signals,
+            kinds=kinds,
+            lease=lambda: self._lease,
+            claimed=self.completer.claimed,
+            sleep=asyncio.sleep,
+        )
+        self.chores = Chores(self.config, self._link("chores"), self.signals, lambda: self._lease)
+        self.heartbeat = Heartbeat(
+            self.dsn,
+            self.schema,
+            self.config,
+            self.signals,
+            kinds=kinds,
+            version=self.version,
+            on_lease=lambda lease: self._tell(self._leased, lease),
+            on_lost=lambda lease, why: self._tell(self._lost, lease, why),
+            vitals=self._vitals,
+        )
+        turns = {"completer": self.completer.run_once, "claimer": self.claimer.run_once, "look": self._look}
+        if self.config.chores:
+            turns["chores"] = self.chores.run_once
+        self._services = {name: Service(name, turn, self.signals) for name, turn in turns.items()}
+
+    def _tell(self, callback: Any, *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop has ended
+            pass
+
+    async def _identify(self) -> None:
+        link = self._links["chores"]
+        installation, _, number = (await link.fetch("worker/identity"))[0]
+        self.installation = installation
+        queues = self.config.queues if self.config.queues is not None else ()
+        for name in sorted({*queues, *(task.queue for task in self.tasks.values())}):
+            await link.fetch("queue/create", name=name, retention=None, max_attempts=None)
+        if self.config.doorbell:
+            listener = Listener(self._link("listen"), f"samecommit_{number}", self._heard, self._look_once)
+            self._services["listener"] = Service("listener", listener.run_once, self.signals)
+            self._services["bell"] = Service("bell", self._bell.run_once, self.signals)
+
+    def _heard(self, message: str) -> None:
+        if message == "cancel":
+            self.completer.ask_for_cancels()
+        elif message == "queues":
+            self.claimer.forget_view()
+            self._look_once()
+        elif not message.isdigit() or int(message) in self._bell.slots:
+            if self._bell.is_held:
+                self._look_once()
+            else:
+                self._loop.call_later(random.uniform(0.001, 0.005), self._look_once)
+
+    def _look_once(self) -> None:
+        self._services["claimer"].wake()
+
+    async def _look(self) -> float:
+        self.heartbeat.loop_moved = clock.monotonic()
+        return await self.executor.look()
+
+    def _vitals(self) -> tuple[int, str, str | None, list[tuple[int, Any]]]:
+        backends = [link.backend for link in self._links.values() if link.backend is not None]
+        state = "stopping" if self._stop_asked.is_set() else "working"
+        return len(self.executor.running), state, None, backends
+
+    def _leased(self, lease_id: int) -> None:
+        self.lease_id = self._lease = lease_id
+        self._has_started.set()
+        self.signals.emit(WorkerStarted(lease_id=lease_id, queues=self.config.queues, kinds=tuple(sorted(self.tasks))))
+        self._look_once()
+
+    def _lost(self, lease_id: int, reason: str) -> None:
+        self._lease = None
+        running = self.executor.abort()
+        self.completer.drop()
+        self.claimer.reset()
+        self.signals.emit(LeaseWasLost(lease_id=lease_id, running=running, reason=reason))
+        self.heartbeat.resume()
+
+    def _cancel(self, job_id: int, reason: str | None) -> None:
+        attempt = self.executor.running.get(job_id)
+        if attempt is not None:
+            self.executor.stop(attempt, "cancel", reason)
+
+    async def _shut_down(self, services: dict[str, Service]) -> None:
+        self.claimer.is_stopping = True
+        await services["claimer"].stop()
+        given_back = await self._drain()
+        await self._write_out()
+        for service in services.values():
+            await service.stop(1.0)
+        await asyncio.to_thread(self.heartbeat.finish)
+        for link in self._links.values():
+            await link.close()
+        if self._pool is not None:
+            await self._pool.close(timeout=2.0)
+        self.signals.emit(WorkerStopped(lease_id=self.lease_id, given_back=given_back))
+
+    async def _drain(self) -> int:
+        drained = asyncio.create_task(
+            self.executor.drain(0.0 if self._stop_now.is_set() else self.config.grace_seconds)
+        )
+        hurried = asyncio.create_task(self._stop_now.wait())
+        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if not drained.done():
+            drained.cancel()
+            return await self.executor.drain(0.0)
+        return drained.result()
+
+    async def _write_out(self, timeout_seconds: float = 5.0) -> None:
+        until = self._loop.time() + timeout_seconds
+        while not self.completer.is_empty and self._loop.time() < until:
+            self._services["completer"].wake()
+            await asyncio.sleep(0.01)
+
+    def mark_dirty(self, attempt: Attempt) -> None:
+        """Note that a running attempt has something to keep (called from any thread)."""
+        self._tell(self.completer.mark_dirty, attempt)
+
+    @contextmanager
+    def sync_connection(self) -> Iterator[Any]:
+        """Open a plain connection for a handler on a thread."""
+        with psycopg.connect(self.dsn, autocommit=True, application_name="samecommit handler") as conn:
+            yield conn
+
+    @asynccontextmanager
+    async def async_connection(self) -> AsyncIterator[Any]:
+        """Lend an async connection to a handler."""
+        async with self._pool_lock:
+            if self._pool is None:
+                from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415 - only workers whose handlers ask need it
+
+                most = max(2, min(self.config.concurrency, 20))
+                self._pool = AsyncConnectionPool(
+                    self.dsn,
+                    min_size=1,
+                    max_size=most,
+                    open=False,
+                    timeout=30.0,
+                    kwargs={"autocommit": True, "application_name": "samecommit handler"},
+                )
+                await self._pool.open()
+        async with self._pool.connection() as conn:
+            yield conn
