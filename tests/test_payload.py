@@ -218,6 +218,28 @@ def test_the_path_leads_to_the_value_in_typed_arguments() -> None:
     assert caught.value.path == "$.items[3].price"
 
 
+def test_b01c_a_bad_number_is_found_among_many_good_ones() -> None:
+    for type_ in (list[float], tuple[float, ...], list[Any]):
+        with pytest.raises(PayloadError, match="nan is no JSON number") as caught:
+            ValueCodec(type_).encode((list if type_ != tuple[float, ...] else tuple)([1.0, 2.0, math.nan, 3.0]))
+        assert caught.value.path == "$[2]"
+    with pytest.raises(PayloadError, match=r"^\$\[\.\.\.\] inf is no JSON number"):
+        ValueCodec(set[float]).encode({math.inf})
+
+
+def test_an_object_that_lost_a_field_is_refused() -> None:
+    item = Item("x")
+    del item.name
+    with pytest.raises(PayloadError, match=r"^\$\.name has no value"):
+        ValueCodec(Item).encode(item)
+
+
+def test_a_union_with_any_takes_plain_json_only() -> None:
+    assert ValueCodec(Item | Any).encode([1, "x"]) == '[1,"x"]'
+    with pytest.raises(PayloadError, match="which is not JSON"):
+        ValueCodec(Item | Any).encode(Item("x"))
+
+
 def test_a_value_whose_repr_fails_is_still_refused_clearly() -> None:
     class Broken:
         def __repr__(self) -> str:
@@ -305,6 +327,8 @@ def test_b07_a_naive_datetime_stored_by_sql_is_a_mismatch() -> None:
     with pytest.raises(PayloadMismatch, match="has no time zone") as caught:
         codec(order).decode('{"items": [], "at": "2026-03-01T12:00:00"}')
     assert caught.value.path == "$.at"
+    with pytest.raises(PayloadMismatch, match=r"\$\[0\]: the datetime .* has no time zone"):
+        ValueCodec(list[dt.datetime]).decode('["2026-03-01T12:00:00"]')
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ JUNK: st.SearchStrategy[Any] = st.recursive(
     max_leaves=8,
 )
 EVERY_TYPE = st.sampled_from(
-    [case[0] for case in SINGLE + UNIONS] + [list, dict, tuple, set, list[Any], dict[str, Any]]
+    [case[0] for case in SINGLE + UNIONS] + [list, dict, list[float], tuple, set, list[Any], dict[str, Any]]
 )
 
 

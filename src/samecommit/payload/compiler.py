@@ -125,11 +125,13 @@ class _Builder:
         return self._once(node, lambda: make(_class(node), self._parts(node.fields), tag))
 
     def union(self, node: mi.UnionType) -> Lower:
+        if any(_takes_anything(member) for member in node.types):
+            return lower_json  # and nothing else: it is read without a type
         members = [(_kinds(member), _name(member), self.build(member)) for member in node.types]
         return containers.union_of(members)
 
     def custom(self, node: mi.CustomType) -> Lower:
-        if node.cls is object:
+        if _takes_anything(node):
             return lower_json
         if models.is_model(node.cls):
             return models.lower_model(node.cls)
@@ -240,6 +242,10 @@ _KINDS: dict[type[mi.Type], type] = {
     mi.DictType: dict,
     mi.TypedDictType: dict,
 }
+
+
+def _takes_anything(node: mi.Type) -> bool:
+    return isinstance(node, mi.AnyType) or (isinstance(node, mi.CustomType) and node.cls is object)
 
 
 def _class(node: Any) -> type:
