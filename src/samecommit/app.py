@@ -123,7 +123,7 @@ class Tasks:
                 )
                 raise TaskDefinitionError(msg)
         self._tasks[task.definition.name] = task
-        self._by_kind.update({kind: task for kind in task.definition.kinds})
+        self._by_kind.update(dict.fromkeys(task.definition.kinds, task))
 
     def include(self, other: Tasks) -> None:
         """Take up the tasks of a registry.
@@ -131,8 +131,8 @@ class Tasks:
         Raises:
             TaskDefinitionError: a name is taken.
         """
-        other._parent = self  # noqa: SLF001 - the same class
-        for task in other._tasks.values():  # noqa: SLF001 - the same class
+        other._parent = self
+        for task in other._tasks.values():
             self._add(task)
 
 
@@ -177,9 +177,9 @@ class App(Tasks):
         Raises:
             EmbeddedError: no PostgreSQL is found, or it does not start.
         """
-        from samecommit.embedded import EmbeddedServer  # noqa: PLC0415 - most applications have a server
+        from samecommit.embedded import EmbeddedServer
 
-        server = EmbeddedServer(data_dir).start()
+        server = EmbeddedServer(None if data_dir is None else os.fspath(data_dir)).start()
         app = cls(server.dsn, **options)
         app._server = server
         app.migrate()
@@ -209,7 +209,7 @@ class App(Tasks):
         Raises:
             SchemaTooNew: a newer version of the package has migrated it.
         """
-        from samecommit.storage.migrate import migrate  # noqa: PLC0415 - not needed to enqueue
+        from samecommit.storage.migrate import migrate
 
         return migrate(self.dsn, self.schema)
 
@@ -218,7 +218,7 @@ class App(Tasks):
 
         Example: ``app.enqueue(enrich.job(lead_id=42))``.
         """
-        import psycopg  # noqa: PLC0415 - an application that never calls this may use another driver
+        import psycopg
 
         with psycopg.connect(self.dsn) as conn:
             stored: Enqueued[R] = store(conn, job, self.schema)
@@ -230,13 +230,13 @@ class App(Tasks):
         Raises:
             ConfigError: no tasks are declared.
         """
-        from samecommit.worker.worker import Worker  # noqa: PLC0415 - web processes enqueue and never work
+        from samecommit.worker.worker import Worker
 
         for name in self._imports:
             import_module(name)
         if not self._tasks:
             msg = "this application has no tasks, so a worker would do nothing: declare some, or name their modules in imports="
             raise ConfigError(msg)
-        from samecommit import __version__  # noqa: PLC0415 - read only when asked for
+        from samecommit import __version__
 
         return Worker(self.dsn, self.schema, self.definitions, config or self.worker_config, self.signals, __version__)

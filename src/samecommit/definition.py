@@ -102,7 +102,7 @@ def define(
         fn=fn,
         is_async=is_async,
         context=context,
-        codec=PayloadCodec.for_function(fn, skip_first=context != "none"),
+        codec=PayloadCodec.for_function(fn, skip_first=context != "none", name=name or fn.__name__),
         result_codec=_result_codec(fn),
         queue=queue,
         priority=priority,
@@ -172,7 +172,10 @@ def _context_of(fn: Callable[..., Any], *, is_async: bool) -> ContextKind:
         return "none"
     wanted = AsyncContext if is_async else Context
     if first is not wanted:
-        _refuse(fn, f"{'an async' if is_async else 'a plain'} function takes {wanted.__name__}, not {first.__name__}")
+        _refuse(
+            fn,
+            f"{'an async' if is_async else 'a plain'} function takes {wanted.__name__}, not {getattr(first, '__name__', first)}",
+        )
     return "async" if is_async else "plain"
 
 

@@ -24,10 +24,10 @@ from typing import Any, TypeAlias
 class Outcome(Exception):
     """The root of the values; not an error. Catching ``Exception`` around a ``raise Hold(...)`` catches it too."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and _fields(self) == _fields(other)
+        return isinstance(other, Outcome) and type(self) is type(other) and _fields(self) == _fields(other)
 
     def __hash__(self) -> int:
         return hash((type(self), repr(self)))

@@ -111,7 +111,7 @@ Listener = Callable[[Signal], None]
 class Signals:
     """Where signals go: any number of listeners, called in order, in the emitter's thread."""
 
-    listeners: list[Listener] = field(default_factory=list)
+    listeners: list[Listener] = field(default_factory=list[Listener])
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Add a listener and return what removes it."""
@@ -125,5 +125,5 @@ class Signals:
                 listener(signal)
             except Exception:  # noqa: BLE001 - a broken listener must not stop the work that it watches
                 self.listeners.remove(listener)
-                print(f"samecommit: signal listener {listener!r} was dropped:", file=sys.stderr)
+                print(f"samecommit: signal listener {listener!r} was dropped:", file=sys.stderr)  # noqa: T201 - the only way that is always there
                 traceback.print_exc()

@@ -116,7 +116,7 @@ class Task(Generic[P, R]):
             "effect_key": _text("effect_key", options.get("effect_key")),
             "expires_at": _moment("expires_at", options.get("expires_at")),
             "payload_version": definition.version,
-            "meta": encode_plain(options["meta"], max_bytes=65_536) if options.get("meta") else None,
+            "meta": encode_plain(meta, max_bytes=65_536) if (meta := options.get("meta")) else None,
         }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.config import WorkerConfig
@@ -18,7 +18,7 @@ from samecommit.storage.link import AsyncLink
 
 _ROOM = 500
 _PROMOTE_SECONDS = 0.25
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)

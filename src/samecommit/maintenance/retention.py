@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import psycopg
-from psycopg import sql
-
 from samecommit.config import WorkerConfig
-from samecommit.storage.link import AsyncLink, LinkBusy
+from samecommit.storage.link import AsyncLink
 
 _AHEAD_DAYS = 14
 _HOUR = 3600.0
@@ -41,11 +38,6 @@ class Retention:
 
     async def _drop(self, parent: str, child: str, *, is_half_detached: bool) -> None:
         """Detach without blocking writers, then drop: an open report makes this wait for its next turn, and nobody else."""
-        conn = await self._link.connection()
-        names = [sql.Identifier(self._link.schema, name) for name in (parent, child)]
-        how = sql.SQL("FINALIZE") if is_half_detached else sql.SQL("CONCURRENTLY")
-        try:
-            await conn.execute(sql.SQL("ALTER TABLE {} DETACH PARTITION {} {}").format(*names, how))
-            await conn.execute(sql.SQL("DROP TABLE {}").format(names[1]))
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
-            raise LinkBusy(str(error)) from error
+        detach = "chore/finish_detach" if is_half_detached else "chore/detach_day"
+        await self._link.define(detach, parent=parent, child=child)
+        await self._link.define("chore/drop_day", child=child)

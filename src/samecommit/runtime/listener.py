@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from psycopg import sql
-
 from samecommit.storage.link import AsyncLink
 
 _CHECK_SECONDS = 5.0
@@ -36,7 +34,7 @@ class Listener:
         """Listen for a while; one turn."""
         conn = await self._link.connection()
         if self._connects != self._link.connects:
-            await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            await self._link.define("worker/listen", channel=self._channel)
             self._connects = self._link.connects
             self._on_gap()
         async for notice in conn.notifies(timeout=_CHECK_SECONDS):

@@ -75,13 +75,13 @@ KINDS = (
 )
 
 
-def door_for(conn: object) -> tuple[Any, bool]:
+def door_for(conn: Any) -> tuple[Any, bool]:
     """Return the door for a connection, and whether it is asynchronous.
 
     Raises:
         UnsupportedConnection: names the class and lists what is supported.
     """
-    return _door_for_class(type(conn))
+    return _door_for_class(conn.__class__)
 
 
 @lru_cache(maxsize=256)

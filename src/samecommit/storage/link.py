@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import errors as pg
 
-from samecommit.storage.query import statement
+from samecommit.storage.query import statement, with_names
 from samecommit.storage.session import as_startup_options, session_settings
 
 Row: TypeAlias = tuple[Any, ...]
@@ -112,6 +112,22 @@ class AsyncLink:
         try:
             await self._cursor.execute(prepared.text, prepared.bind(values), binary=True)
             return await self._cursor.fetchall() if self._cursor.description is not None else []
+        except _BUSY as error:
+            raise LinkBusy(str(error)) from error
+        except _DOWN as error:
+            await self.close()
+            msg = f"{label}: {error}"
+            raise LinkDown(msg) from error
+
+    async def define(self, label: str, **names: str) -> None:
+        """Run a statement that takes names instead of values (``:"parent"``), quoted.
+
+        Raises:
+            LinkDown, LinkBusy: as `fetch`.
+        """
+        conn = await self.connection()
+        try:
+            await conn.execute(with_names(label, self.schema, **names))
         except _BUSY as error:
             raise LinkBusy(str(error)) from error
         except _DOWN as error:

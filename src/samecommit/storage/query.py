@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, LiteralString, cast
 
 from samecommit.errors import ConfigError
 
@@ -55,7 +55,7 @@ class Statement:
     """One statement for one schema: its label, its text with ``$1`` placeholders, and the parameters in that order."""
 
     label: str
-    text: str
+    text: LiteralString
     parameters: tuple[str, ...]
     unrendered: str
     schema: str
@@ -91,13 +91,22 @@ def parse(label: str, text: str, schema: str) -> Statement:
         return f"${names.index(name) + 1}"
 
     parsed = _PARAMETER.sub(replace, text).strip()
-    return Statement(label, render(parsed, schema), tuple(names), parsed, schema)
+    # literal as far as drivers care: files of this package and a quoted name, never a value
+    return Statement(label, cast("LiteralString", render(parsed, schema)), tuple(names), parsed, schema)  # type: ignore[redundant-cast]
 
 
-@lru_cache(maxsize=None)
+@cache
 def statement(label: str, schema: str) -> Statement:
     """Read and parse the statement of that path (``claim/claim``)."""
     return parse(label, (_FOLDER / f"{label}.sql").read_text(encoding="utf-8"), schema)
+
+
+def with_names(label: str, schema: str, **names: str) -> LiteralString:
+    """Return a statement without parameters whose ``:"parent"``-like places are filled with quoted identifiers."""
+    text = parse(label, (_FOLDER / f"{label}.sql").read_text(encoding="utf-8"), schema).unrendered
+    for place, name in names.items():
+        text = text.replace(f':"{place}"', quote_name(name))
+    return cast("LiteralString", render(text, schema))  # type: ignore[redundant-cast]
 
 
 def migration_files() -> list[tuple[int, str, str]]:

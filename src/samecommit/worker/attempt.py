@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal, Protocol
 
@@ -139,7 +139,7 @@ class Attempt:
         self.is_ended_by_handler = True
 
     @contextmanager
-    def transaction(self) -> Iterator[Any]:
+    def transaction(self) -> Generator[Any]:
         """A plain connection whose transaction ends the job."""
         with self.host.sync_connection() as conn, conn.transaction():
             yield conn
@@ -147,7 +147,7 @@ class Attempt:
                 self.finish(conn, None)
 
     @asynccontextmanager
-    async def transaction_async(self) -> AsyncIterator[Any]:
+    async def transaction_async(self) -> AsyncGenerator[Any]:
         """An async connection whose transaction ends the job."""
         async with self.host.async_connection() as conn, conn.transaction():
             yield conn

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 Mode = Literal["forward", "look-back", "full"]
@@ -84,7 +85,7 @@ class Bookmarks:
         rows: list[tuple[int, int, int]] = []
         for queue_id in self._queues:
             known = [LOWEST, *sorted(lane.priority for lane in self._order if lane.queue_id == queue_id), HIGHEST]
-            rows += [(queue_id, low, high) for low, high in zip(known, known[1:]) if high - low > 1]
+            rows += [(queue_id, low, high) for low, high in pairwise(known) if high - low > 1]
         return [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
 
     def next_order(self) -> list[Lane]:

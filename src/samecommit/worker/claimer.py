@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 from collections.abc import Awaitable, Callable
 from operator import itemgetter
 from typing import Any
@@ -142,7 +143,7 @@ class Claimer:
         began = self._clock()
         if mode != "forward":
             self._marks.sample(*(await self._link.fetch("claim/horizon"))[0])
-        claim_id = random.getrandbits(63)
+        claim_id = secrets.randbits(63)
         rows = await self._link.fetch(
             "claim/claim",
             claim_id=claim_id,
@@ -186,7 +187,7 @@ class Claimer:
 
     async def _with_bodies(self, jobs: list[Job]) -> list[Job]:
         apart = [job for job in jobs if job.payload_json is None]
-        bodies = dict(
+        bodies: dict[int, str] = dict(
             await self._link.fetch("claim/bodies", ids=[j.id for j in apart], created_ats=[j.created_at for j in apart])
         )
         return [job if job.payload_json is not None else job.with_payload(bodies.get(job.id)) for job in jobs]
@@ -216,7 +217,7 @@ class Claimer:
             return 0.02
         self._suspect_since = None
         room = max(1, self._config.concurrency // 8) if lost <= 2 else 1
-        claim_id = random.getrandbits(63)
+        claim_id = secrets.randbits(63)
         rows = await self._link.fetch(
             "claim/claim_suspects",
             claim_id=claim_id,

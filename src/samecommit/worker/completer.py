@@ -229,7 +229,7 @@ class Completer:
             self._put_back([], rows, generation)
             raise
         except psycopg.Error:
-            returned = []
+            returned = list[int]()
             for row in rows:
                 try:
                     returned += await self._settle([row])

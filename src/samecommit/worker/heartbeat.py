@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import socket
 import threading
 from collections.abc import Callable
@@ -86,11 +87,10 @@ class Heartbeat(threading.Thread):
             return self._config.heartbeat_seconds
         if self._clock() - self.loop_moved > self._config.stall_seconds:
             return min(1.0, self._config.heartbeat_seconds)
-        self._beat(self._lease_id)
-        return self._config.heartbeat_seconds if self._lease_id is not None else 0.02
+        return self._config.heartbeat_seconds if self._beat(self._lease_id) else 0.02
 
     def _register(self) -> None:
-        lease_id = random.getrandbits(63)
+        lease_id = secrets.randbits(63)
         queues = ["*"] if self._config.queues is None else list(self._config.queues)
         began = self._clock()
         self._run(
@@ -108,7 +108,7 @@ class Heartbeat(threading.Thread):
         self._lease_id, self._beaten = lease_id, began
         self._on_lease(lease_id)
 
-    def _beat(self, lease_id: int) -> None:
+    def _beat(self, lease_id: int) -> bool:
         running, state, note, backends = self._vitals()
         own = [] if self._conn is None else [(self._conn.info.backend_pid, None)]
         began = self._clock()
@@ -125,6 +125,7 @@ class Heartbeat(threading.Thread):
             self._beaten = began
         else:
             self._lose("the lease had run out before this beat")
+        return bool(rows)
 
     def _lose(self, reason: str) -> None:
         lease_id, self._lease_id = self._lease_id, None

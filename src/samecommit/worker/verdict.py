@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from samecommit.definition import TaskDefinition
@@ -156,5 +156,5 @@ def _held(job: Job, task: TaskDefinition, fallback: Backoff, reason: str, data: 
 
 def _until(until: datetime | float) -> float:
     if isinstance(until, datetime):
-        return max((until - datetime.now(timezone.utc)).total_seconds(), 0.0)
+        return max((until - datetime.now(UTC)).total_seconds(), 0.0)
     return max(float(until), 0.0)

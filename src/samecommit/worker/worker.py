@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -246,17 +246,17 @@ class Worker:
         self._tell(self.completer.mark_dirty, attempt)
 
     @contextmanager
-    def sync_connection(self) -> Iterator[Any]:
+    def sync_connection(self) -> Generator[Any]:
         """Open a plain connection for a handler on a thread."""
         with psycopg.connect(self.dsn, autocommit=True, application_name="samecommit handler") as conn:
             yield conn
 
     @asynccontextmanager
-    async def async_connection(self) -> AsyncIterator[Any]:
+    async def async_connection(self) -> AsyncGenerator[Any]:
         """Lend an async connection to a handler."""
         async with self._pool_lock:
             if self._pool is None:
-                from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415 - only workers whose handlers ask need it
+                from psycopg_pool import AsyncConnectionPool
 
                 most = max(2, min(self.config.concurrency, 20))
                 self._pool = AsyncConnectionPool(

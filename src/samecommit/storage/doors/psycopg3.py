@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from samecommit.storage.connections import Rows
 from samecommit.storage.query import Statement
@@ -30,7 +31,7 @@ class PsycopgDoor:
 
     def fetch(self, conn: psycopg.Connection[Any], query: Statement, values: dict[str, Any]) -> Rows:
         """Run one statement and return its rows as tuples, whatever row factory the connection has."""
-        cursor = psycopg.RawCursor(conn, row_factory=psycopg.rows.tuple_row)
+        cursor = psycopg.RawCursor(conn, row_factory=tuple_row)
         return cursor.execute(query.text, query.bind(values)).fetchall()
 
 
@@ -47,6 +48,6 @@ class AsyncPsycopgDoor:
 
     async def fetch(self, conn: psycopg.AsyncConnection[Any], query: Statement, values: dict[str, Any]) -> Rows:
         """Run one statement and return its rows as tuples, whatever row factory the connection has."""
-        cursor = psycopg.AsyncRawCursor(conn, row_factory=psycopg.rows.tuple_row)
+        cursor = psycopg.AsyncRawCursor(conn, row_factory=tuple_row)
         await cursor.execute(query.text, query.bind(values))
         return await cursor.fetchall()

@@ -1,0 +1,2 @@
+-- Drops a day that was detached.
+DROP TABLE :"schema".:"child"

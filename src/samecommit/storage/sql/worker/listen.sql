@@ -1,0 +1,2 @@
+-- Hears a channel.
+LISTEN :"channel"
