@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.support.database import VERSIONS, Database, started
+from tests.support.jobs import Jobs
 
 from samecommit import App
 
@@ -65,3 +66,9 @@ def conn(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 def app(dsn: str) -> App:
     """An application without tasks."""
     return App(dsn)
+
+
+@pytest.fixture
+def jobs(conn: psycopg.Connection[Any]) -> Jobs:
+    """What has become of the jobs."""
+    return Jobs(conn)
