@@ -1,0 +1,129 @@
+"""One worker in this process: started, stopped by signals, ended for certain.
+
+The first SIGTERM or SIGINT stops it gracefully, the second at once, a third ends the process there and then. Two things
+could keep a stopped process from ending, so a watch ends it after a while: a handler that blocks the event loop, and
+a thread of the user's that never returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from samecommit.cli.failure import Exit
+from samecommit.cli.log import Log
+from samecommit.cli.options import describe_dsn
+
+if TYPE_CHECKING:
+    from samecommit.worker.worker import Worker
+
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+LINGER_SECONDS = 10.0
+"""How much longer than its grace period a process may take to end."""
+
+
+class Stopper:
+    """Turns the process's signals into the worker's `stop`.
+
+    Args:
+        stop: called in the event loop with ``now``.
+        grace_seconds: how long the first stop may take before the process is ended by force.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop: Callable[[bool], None], log: Log, grace_seconds: float
+    ) -> None:
+        self._loop, self._stop, self._log, self._grace_seconds = loop, stop, log, grace_seconds
+        self.asked = 0
+
+    def install(self) -> None:
+        """Take over the signals; to be called in the main thread."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._heard)
+
+    def _heard(self, number: int, _frame: FrameType | None) -> None:
+        self.ask(signal.Signals(number).name)
+
+    def ask(self, why: str) -> None:
+        """Stop: gracefully the first time, at once the second, without a word the third."""
+        self.asked += 1
+        if self.asked > 2:
+            os._exit(Exit.FAILED)
+        now = self.asked == 2
+        grace = 0.0 if now else self._grace_seconds
+        how = "stopping now" if now else f"stopping: running jobs have {grace:g} s; again to stop now"
+        end_within(grace + LINGER_SECONDS, Exit.FAILED)
+        threading.Thread(
+            target=self._log.write,
+            args=("info", "Stopping", f"{why}: {how}"),
+            kwargs={"why": why, "now": now},
+            daemon=True,
+        ).start()  # a signal may arrive while this thread writes a line and holds the log's lock
+        self._loop.call_soon_threadsafe(self._stop, now)
+
+
+def end_within(seconds: float, status: int) -> None:
+    """End this process after so many seconds if it is still there."""
+    timer = threading.Timer(seconds, os._exit, args=(status,))
+    timer.daemon = True
+    timer.start()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes event loops: uvloop's where it is installed."""
+    try:
+        uvloop: Any = importlib.import_module("uvloop")
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def serve(worker: Worker, log: Log) -> int:
+    """Run a worker until it is told to stop; return the exit status.
+
+    Raises:
+        SchemaError: the schema is missing or does not fit this version.
+        psycopg.OperationalError: the database cannot be reached.
+    """
+    _check_database(worker.dsn, worker.schema)
+    worker.signals.subscribe(log.hear)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        status = runner.run(_run(worker, log))
+        sys.stdout.flush()
+        end_within(LINGER_SECONDS, status)
+    return status
+
+
+def _check_database(dsn: str, schema: str) -> None:
+    import psycopg
+
+    from samecommit.storage.migrate import check_version
+
+    with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as conn:
+        check_version(conn, schema)
+
+
+async def _run(worker: Worker, log: Log) -> int:
+    loop = asyncio.get_running_loop()
+    stopper = Stopper(loop, lambda now: worker.stop(now=now), log, worker.config.grace_seconds)
+    stopper.install()
+    log.write("info", "Starting", *_start_line(worker, loop))
+    await worker.run()
+    return Exit.OK
+
+
+def _start_line(worker: Worker, loop: asyncio.AbstractEventLoop) -> tuple[str]:
+    kinds = len({task.name for task in worker.tasks.values()})
+    name = type(loop).__module__.partition(".")[0]
+    return (
+        f"samecommit {worker.version} worker, pid {os.getpid()}: {kinds} tasks, {worker.config.concurrency} at once, "
+        f"schema {worker.schema!r} of {describe_dsn(worker.dsn)}, {name}",
+    )

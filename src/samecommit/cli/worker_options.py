@@ -1,0 +1,88 @@
+"""Every setting of a worker as an option; what is not given stays as the application has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from samecommit.config import WorkerConfig
+from samecommit.retry import Backoff
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Names(click.ParamType):
+    """Names parted by commas; the option may be repeated too."""
+
+    name = "NAMES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the names, without blanks around them."""
+        names = value if isinstance(value, tuple) else tuple(part.strip() for part in str(value).split(","))
+        return names if all(names) else self.fail("give names parted by commas", param, ctx)
+
+
+class Numbers(click.ParamType):
+    """Numbers parted by commas, a fixed count of them."""
+
+    def __init__(self, metavar: str) -> None:
+        self.name = metavar
+        self._count = metavar.count(",") + 1
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Return the numbers."""
+        try:
+            numbers = value if isinstance(value, tuple) else tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            numbers = ()
+        return numbers if len(numbers) == self._count else self.fail(f"give {self.name}", param, ctx)
+
+
+_COUNT, _SECONDS = click.IntRange(min=1), click.FloatRange(min=0, min_open=True)
+OPTIONS: dict[str, tuple[Any, str]] = {
+    "queues": (Names(), "Queues to work on; all there are, new ones included, when not given."),
+    "concurrency": (_COUNT, "Handlers at once."),
+    "threads": (_COUNT, "Handlers that are plain functions, at once."),
+    "lease_seconds": (_SECONDS, "How long a silent process keeps its jobs."),
+    "heartbeat_seconds": (_SECONDS, "How often it says that it lives."),
+    "reap_seconds": (_SECONDS, "How often dead leases are looked for."),
+    "stall_seconds": (_SECONDS, "How long the event loop may stand still before the process counts as hung."),
+    "timeout_seconds": (_SECONDS, "The longest attempt, unless its task says otherwise."),
+    "grace_seconds": (_SECONDS, "How long a stop waits for running handlers."),
+    "poll_seconds": (_SECONDS, "The longest sleep between two looks when no bell is heard."),
+    "batch": (_COUNT, "Most jobs in one claim, and most ends in one write."),
+    "crash_limit": (_COUNT, "Lone crashes before a job is held."),
+    "failed_age_days": (_COUNT, "When failed jobs move to the history."),
+    "retention_days": (Numbers("SHORT,DEFAULT,LONG"), "How long the history keeps its three classes."),
+    "backoff": (Numbers("BASE,FACTOR,CAP,JITTER"), "Retries: seconds, factor, longest seconds, jitter from 0 to 1."),
+    "doorbell": (bool, "Wait for the bell, or only poll (behind a transaction pooler)."),
+    "chores": (bool, "Do chores too: promote, reap, retention."),
+}
+
+
+def worker_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command an option for each field of `WorkerConfig`."""
+    for name, (kind, text) in reversed(OPTIONS.items()):
+        flag = name.replace("_", "-")
+        spelled = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
+        command = click.option(spelled, name, type=kind, default=None, help=text)(command)
+    return command
+
+
+def worker_config(base: WorkerConfig, given: dict[str, Any]) -> WorkerConfig:
+    """Return the application's settings with those of the command line put over them.
+
+    Raises:
+        ConfigError: they do not fit together.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if "backoff" in chosen:
+        names = ("base_seconds", "factor", "cap_seconds", "jitter")
+        chosen["backoff"] = Backoff(**dict(zip(names, chosen["backoff"], strict=True)))
+    if "retention_days" in chosen:
+        chosen["retention_days"] = tuple(int(days) for days in chosen["retention_days"])
+    return replace(base, **chosen)
