@@ -18,7 +18,8 @@ from samecommit.errors import ConfigError, TaskDefinitionError
 from samecommit.job import Enqueued
 from samecommit.retry import RetryPolicy
 from samecommit.signals import Signals
-from samecommit.storage.query import check_schema
+from samecommit.storage.connections import door_for
+from samecommit.storage.query import check_schema, statement
 from samecommit.task import NewJob, Task, store
 
 if TYPE_CHECKING:
@@ -204,14 +205,27 @@ class App(Tasks):
         return self.schema
 
     def migrate(self) -> list[Migration]:
-        """Install or upgrade the schema and return what was applied; safe to repeat.
+        """Install or upgrade the schema, make the queues of the declared tasks, and return what was applied.
+
+        Safe to repeat.
 
         Raises:
             SchemaTooNew: a newer version of the package has migrated it.
         """
         from samecommit.storage.migrate import migrate
 
-        return migrate(self.dsn, self.schema)
+        applied = migrate(self.dsn, self.schema)
+        self._make_queues()
+        return applied
+
+    def _make_queues(self) -> None:
+        """Make the queues, so that a producer that is there before the first worker can enqueue."""
+        import psycopg
+
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for name in sorted({task.definition.queue for task in self._tasks.values()}):
+                values = {"name": name, "retention": None, "max_attempts": None}
+                door_for(conn)[0].fetch(conn, statement("queue/create", self.schema), values)
 
     def enqueue(self, job: NewJob[R]) -> Enqueued[R]:
         """Store one job in a transaction of its own: for scripts that have no other data to write.
