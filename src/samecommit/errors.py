@@ -21,6 +21,7 @@
     ├── LeaseLost                this run no longer owns its job: all its writes are refused
     ├── JobError                 what ``app.result`` raises for a job that failed or was cancelled
     ├── EmbeddedError            the embedded server cannot be found, started or used
+    ├── InjectedFault            a test asked for it with SAMECOMMIT_FAULTS
     └── DemoError                the demo's input, services or processes; its kinds are in ``samecommit.demo.errors``
 """
 
@@ -107,6 +108,10 @@ class JobError(SamecommitError):
 
 class EmbeddedError(SamecommitError):
     """The embedded PostgreSQL cannot be found, started or used."""
+
+
+class InjectedFault(SamecommitError):
+    """A test asked for this failure, see ``samecommit.faultpoints``."""
 
 
 class DemoError(SamecommitError):
