@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import errors as pg
 
+from samecommit.faultpoints import FAULTS, hit
 from samecommit.storage.query import statement, with_names
 from samecommit.storage.session import as_startup_options, session_settings
 
@@ -109,8 +110,12 @@ class AsyncLink:
         await self.connection()
         assert self._cursor is not None
         prepared = statement(label, self.schema)
+        if FAULTS:
+            hit(f"before {label}")
         try:
             await self._cursor.execute(prepared.text, prepared.bind(values), binary=True)
+            if FAULTS:
+                hit(f"after {label}")
             return await self._cursor.fetchall() if self._cursor.description is not None else []
         except _BUSY as error:
             raise LinkBusy(str(error)) from error

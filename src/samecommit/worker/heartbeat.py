@@ -20,6 +20,7 @@ import psycopg
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.config import WorkerConfig
+from samecommit.faultpoints import FAULTS, hit
 from samecommit.signals import ServiceFailed, Signals
 from samecommit.storage.query import statement
 from samecommit.storage.session import as_startup_options, session_settings
@@ -172,6 +173,8 @@ class Heartbeat(threading.Thread):
                 tcp_user_timeout=10_000,
             )
         query = statement(label, self._schema)
+        if FAULTS:
+            hit(f"before {label}")
         cursor = psycopg.RawCursor(self._conn).execute(query.text, query.bind(values))
         return cursor.fetchall() if cursor.description else []
 
