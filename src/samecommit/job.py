@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
-import msgspec.structs
 
 R = TypeVar("R")
 
@@ -46,10 +45,6 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     def meta(self) -> Any:
         """What travels beside the payload: trace context, actor."""
         return None if self.meta_json is None else msgspec.json.decode(self.meta_json)
-
-    def with_payload(self, payload_json: str | None) -> Job:
-        """Return the job with a payload that was kept apart."""
-        return msgspec.structs.replace(self, payload_json=payload_json)
 
     @property
     def is_last_attempt(self) -> bool:

@@ -7,7 +7,7 @@ itself is wrong (the driver's error passes). Nothing here retries: the caller kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import psycopg
@@ -27,6 +27,11 @@ _KEEPALIVE: Mapping[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
+
+
+def bigints(numbers: Iterable[int]) -> str:
+    """Write numbers as an array literal: psycopg dumps lists in Python (12 % of a worker's time), this is one join."""
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 class LinkDown(Exception):

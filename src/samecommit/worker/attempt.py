@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from samecommit.definition import TaskDefinition
@@ -13,6 +13,7 @@ from samecommit.errors import LeaseLost
 from samecommit.job import Job
 from samecommit.payload import encode_plain
 from samecommit.storage.connections import door_for
+from samecommit.storage.link import Row
 from samecommit.storage.query import statement
 
 StopReason = Literal["timeout", "cancel", "lost", "shutdown"]
@@ -32,40 +33,33 @@ class Host(Protocol):
 
 
 class Attempt:
-    """A claimed job with its state in this worker. Implements `samecommit.context.Run`."""
+    """A claimed job with its state in this worker. Implements `samecommit.context.Run`.
 
-    __slots__ = (
-        "cancel_reason",
-        "claim_id",
-        "deadline",
-        "definition",
-        "future",
-        "host",
-        "is_abandoned",
-        "is_ended_by_handler",
-        "is_started",
-        "job",
-        "progress_json",
-        "record_fields",
-        "stop_reason",
-        "stopped",
-        "thread_flag",
-    )
+    Args:
+        row: the job in the column order of ``claim/claim.sql``.
+    """
 
-    def __init__(self, job: Job, claim_id: int, definition: TaskDefinition, host: Host) -> None:
-        self.job, self.claim_id, self.definition, self.host = job, claim_id, definition, host
-        self.future: asyncio.Future[Any] | None = None
-        self.deadline = 0.0
-        self.is_started = self.is_abandoned = self.is_ended_by_handler = False
-        self.stop_reason: StopReason | None = None
-        self.cancel_reason: str | None = None
-        self.stopped = 0.0
-        self.record_fields: dict[str, Any] | None = None
-        self.progress_json: str | None = None
-        self.thread_flag: threading.Event | None = None
+    future: asyncio.Future[Any] | None = None
+    deadline = 0.0
+    is_started = is_abandoned = is_ended_by_handler = False
+    stop_reason: StopReason | None = None
+    cancel_reason: str | None = None
+    stopped = 0.0
+    record_fields: dict[str, Any] | None = None
+    progress_json: str | None = None
+
+    def __init__(self, row: Row, claim_id: int, definition: TaskDefinition, host: Host) -> None:
+        # a hundred thousand of these a second: what most runs never touch stays in the class
+        self.row, self.claim_id, self.definition, self.host = row, claim_id, definition, host
+        self.id: int = row[0]
 
     def __repr__(self) -> str:
-        return f"<Attempt {self.job.kind} {self.job.id} claim {self.claim_id} {self.stop_reason or 'running'}>"
+        return f"<Attempt {self.job.kind} {self.id} claim {self.claim_id} {self.stop_reason or 'running'}>"
+
+    @cached_property
+    def job(self) -> Job:
+        """The job as its handler sees it."""
+        return Job(*self.row)
 
     @property
     def installation(self) -> str:
@@ -96,7 +90,7 @@ class Attempt:
         if self.stop_reason == "lost" or self.is_abandoned:
             raise self._lost()
         return {
-            "ids": [self.job.id],
+            "ids": [self.id],
             "claim_ids": [self.claim_id],
             "states": ["done"],
             "results": [self.encode_result(result)],
@@ -117,7 +111,7 @@ class Attempt:
         return codec.encode(result, "result") if codec else encode_plain(result)
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"job {self.job.id} belongs to another run now: this transaction must not commit")
+        return LeaseLost(f"job {self.id} belongs to another run now: this transaction must not commit")
 
     def finish(self, conn: Any, result: Any) -> None:
         """End the job on the caller's plain connection."""

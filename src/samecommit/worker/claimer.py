@@ -12,14 +12,12 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable
 from operator import itemgetter
-from typing import Any
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.config import WorkerConfig
-from samecommit.job import Job
 from samecommit.runtime.doorbell import Doorbell
 from samecommit.signals import JobsClaimed, Signals
-from samecommit.storage.link import AsyncLink
+from samecommit.storage.link import AsyncLink, Row
 from samecommit.worker.bookmark import Bookmarks, Lane, Mode
 from samecommit.worker.executor import Executor
 
@@ -31,6 +29,7 @@ _FULL_LOOK_SECONDS = 45.0
 _BUSY_ROWS = 32
 _SUSPECT_PATIENCE_SECONDS = 30.0
 _PLACE = itemgetter(2, 3, 1)  # queue_id, priority, pos
+_CREATED_AT, _PAYLOAD = 9, 20  # columns of claim/claim.sql
 
 
 class Claimer:
@@ -169,7 +168,7 @@ class Claimer:
         if mode == "full" and self._is_caught_up:
             self._full_look_at = self._clock() + _FULL_LOOK_SECONDS * (0.75 + random.random() / 2)
 
-    async def _hand_over(self, claim_id: int, rows: list[tuple[Any, ...]], lanes: list[Lane]) -> None:
+    async def _hand_over(self, claim_id: int, rows: list[Row], lanes: list[Lane]) -> None:
         if not rows:
             return
         self.claims += 1
@@ -179,18 +178,19 @@ class Claimer:
             rows.sort(key=lambda row: (place.get((row[2], row[3]), 0), row[1] or 0))
         else:
             rows.sort(key=itemgetter(1))
-        jobs = [Job(*row) for row in rows]
-        if any(row[20] is None for row in rows):
-            jobs = await self._with_bodies(jobs)
-        self._executor.take(claim_id, jobs)
-        self._signals.emit(JobsClaimed(count=len(jobs)))
+        if any(row[_PAYLOAD] is None for row in rows):
+            rows = await self._with_bodies(rows)
+        self._executor.take(claim_id, rows)
+        self._signals.emit(JobsClaimed(count=len(rows)))
 
-    async def _with_bodies(self, jobs: list[Job]) -> list[Job]:
-        apart = [job for job in jobs if job.payload_json is None]
+    async def _with_bodies(self, rows: list[Row]) -> list[Row]:
+        apart = [row for row in rows if row[_PAYLOAD] is None]
         bodies: dict[int, str] = dict(
-            await self._link.fetch("claim/bodies", ids=[j.id for j in apart], created_ats=[j.created_at for j in apart])
+            await self._link.fetch(
+                "claim/bodies", ids=[r[0] for r in apart], created_ats=[r[_CREATED_AT] for r in apart]
+            )
         )
-        return [job if job.payload_json is not None else job.with_payload(bodies.get(job.id)) for job in jobs]
+        return [row if row[_PAYLOAD] is not None else (*row[:_PAYLOAD], bodies.get(row[0])) for row in rows]
 
     def _next_sleep(self, count: int, room: int) -> float:
         if count >= min(room, _BUSY_ROWS):

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors as pg
 
 from samecommit.signals import JobsEnded, Signals
-from samecommit.storage.link import AsyncLink, LinkBusy, LinkDown
+from samecommit.storage.link import AsyncLink, LinkBusy, LinkDown, bigints
 from samecommit.worker.attempt import Attempt
 from samecommit.worker.verdict import Drop, End, Settle, Verdict
 
@@ -69,6 +69,8 @@ class Completer:
     ) -> None:
         self._link, self._signals = link, signals
         self._lease, self._wake, self._on_cancel, self._running_ids = lease, wake, on_cancel, running_ids
+        self._done_ids: list[int] = []
+        self._done_claims: list[int] = []
         self._ends: list[EndRow] = []
         self._settles: list[SettleRow] = []
         self._verify: list[tuple[int, int]] = []
@@ -88,7 +90,7 @@ class Completer:
     @property
     def is_empty(self) -> bool:
         """Whether everything is written."""
-        return not (self._ends or self._settles or self._verify)
+        return not (self._done_ids or self._ends or self._settles or self._verify)
 
     def claimed(self, claim_id: int, count: int) -> None:
         """Count a claim's jobs, so that its row goes when the last one has ended."""
@@ -96,19 +98,20 @@ class Completer:
 
     def done(self, attempt: Attempt) -> None:
         """End a job as done, with nothing to tell. The shortest way."""
-        self._ends.append(EndRow(attempt.job.id, attempt.claim_id))
-        if len(self._ends) == 1:
+        self._done_ids.append(attempt.id)
+        self._done_claims.append(attempt.claim_id)
+        if len(self._done_ids) == 1:
             self._wake()
 
     def add(self, attempt: Attempt, verdict: Verdict) -> None:
         """End an attempt by its verdict."""
         self._dirty.discard(attempt)
-        job_id, claim_id = attempt.job.id, attempt.claim_id
+        job_id, claim_id = attempt.id, attempt.claim_id
         if attempt.stop_reason == "cancel":
             self._told.append(job_id)
         match verdict:
             case Drop():
-                self._count_down([claim_id])
+                self._count_down(claim_id)
                 return
             case End() if attempt.is_ended_by_handler:
                 self._verify.append((job_id, claim_id))
@@ -127,7 +130,8 @@ class Completer:
     def drop(self) -> None:
         """Forget everything: the lease is lost, and whatever ran belongs to somebody else."""
         self._generation += 1
-        self.refused += len(self._ends) + len(self._settles)
+        self.refused += len(self._done_ids) + len(self._ends) + len(self._settles)
+        self._done_ids, self._done_claims = [], []
         self._ends, self._settles, self._verify = [], [], []
         self._dirty.clear()
         self._left.clear()
@@ -135,6 +139,8 @@ class Completer:
 
     async def run_once(self) -> float:
         """Write what there is; one turn."""
+        if self._done_ids:
+            await self._write_done()
         if self._ends:
             await self._write_ends()
         if self._settles or self._cools:
@@ -166,6 +172,33 @@ class Completer:
             for job_id, reason in await self._link.fetch("worker/cancellations", ids=ids):
                 self._on_cancel(job_id, reason)
 
+    async def _write_done(self) -> None:
+        ids, self._done_ids = self._done_ids[:_MOST_ROWS], self._done_ids[_MOST_ROWS:]
+        claims, self._done_claims = self._done_claims[:_MOST_ROWS], self._done_claims[_MOST_ROWS:]
+        generation = self._generation
+        try:
+            returned = await self._fetch_making_days("job/finish", self._finish_values(ids, claims))
+        except (LinkDown, LinkBusy):
+            if generation == self._generation:
+                self._done_ids += ids
+                self._done_claims += claims
+            raise
+        except psycopg.Error:
+            returned = []
+        if len(returned) == len(ids):
+            self._account_all(claims)
+        else:  # some are locked, lost or cannot be written: look at each
+            got = {row[0] for row in returned}
+            rest = [EndRow(*pair) for pair in zip(ids, claims, strict=True) if pair[0] not in got]
+            self._account_all([claim for job, claim in zip(ids, claims, strict=True) if job in got])
+            self._put_back(rest, [], generation)
+
+    def _account_all(self, claims: list[int]) -> None:
+        self.written += len(claims)
+        for claim_id, count in Counter(claims).items():
+            self._count_down(claim_id, count)
+        self._signals.emit(JobsEnded(done=len(claims), settled=0, refused=0))
+
     async def _write_ends(self) -> None:
         rows, self._ends = self._ends[:_MOST_ROWS], self._ends[_MOST_ROWS:]
         generation = self._generation
@@ -179,17 +212,23 @@ class Completer:
         await self._account(rows, returned, generation)
 
     async def _finish(self, rows: list[EndRow]) -> list[int]:
-        is_plain = all(row[2] == "done" and row[3] is row[4] is row[5] is None for row in rows)
-        values: dict[str, Any] = {
-            "ids": [row[0] for row in rows],
-            "claim_ids": [row[1] for row in rows],
-            "states": ["done"] * len(rows) if is_plain else [row[2] for row in rows],
-            "results": None if is_plain else [row[3] for row in rows],
-            "errors": None if is_plain else [row[4] for row in rows],
-            "records": None if is_plain else [row[5] for row in rows],
+        values = self._finish_values([row.id for row in rows], [row.claim_id for row in rows])
+        values["states"] = [row.state for row in rows]
+        values["results"] = [row.result for row in rows]
+        values["errors"] = [row.error for row in rows]
+        values["records"] = [row.record for row in rows]
+        return [row[0] for row in await self._fetch_making_days("job/finish", values)]
+
+    def _finish_values(self, ids: list[int], claims: list[int]) -> dict[str, Any]:
+        return {
+            "ids": bigints(ids),
+            "claim_ids": bigints(claims),
+            "states": None,
+            "results": None,
+            "errors": None,
+            "records": None,
             "lease_id": self._lease(),
         }
-        return [row[0] for row in await self._fetch_making_days("job/finish", values)]
 
     async def _fetch_making_days(self, label: str, values: dict[str, Any]) -> list[Any]:
         try:
@@ -282,7 +321,8 @@ class Completer:
             rows = [row for row in rows if row.id not in owned]
         self.refused += len(missing)
         self.written += len(returned)
-        self._count_down([row.claim_id for row in rows])
+        for row in rows:
+            self._count_down(row.claim_id)
         is_end = bool(rows) and isinstance(rows[0], EndRow)
         self._signals.emit(
             JobsEnded(done=len(returned) if is_end else 0, settled=0 if is_end else len(returned), refused=len(missing))
@@ -316,25 +356,25 @@ class Completer:
             ],
             generation,
         )
-        self._count_down([p[1] for p in pairs if p[0] not in owned])
+        for job_id, claim_id in pairs:
+            if job_id not in owned:
+                self._count_down(claim_id)
         self.written += len(pairs) - len(owned)
 
-    def _count_down(self, claim_ids: list[int]) -> None:
-        left = self._left
-        for claim_id in claim_ids:
-            count = left.get(claim_id)
-            if count is None:
-                continue
-            if count <= 1:
-                del left[claim_id]
-                self._forget.append(claim_id)
-            else:
-                left[claim_id] = count - 1
+    def _count_down(self, claim_id: int, count: int = 1) -> None:
+        left = self._left.get(claim_id)
+        if left is None:
+            return
+        if left <= count:
+            del self._left[claim_id]
+            self._forget.append(claim_id)
+        else:
+            self._left[claim_id] = left - count
 
     async def _write_records(self) -> None:
         dirty, self._dirty = list(self._dirty), set()
         values: dict[str, Any] = {
-            "ids": [a.job.id for a in dirty],
+            "ids": [a.id for a in dirty],
             "claim_ids": [a.claim_id for a in dirty],
             "records": [a.record_json() for a in dirty],
             "progresses": [a.progress_json for a in dirty],

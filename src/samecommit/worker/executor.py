@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from samecommit.config import WorkerConfig
 from samecommit.context import AsyncContext, Context
 from samecommit.definition import TaskDefinition
-from samecommit.job import Job
 from samecommit.runtime.threads import ThreadPool
 from samecommit.signals import JobFailed, PolicyBroken, Signals
+from samecommit.storage.link import Row
 from samecommit.worker.attempt import Attempt, Host, StopReason
 from samecommit.worker.verdict import (
     GIVE_BACK,
@@ -34,6 +34,7 @@ from samecommit.worker.verdict import (
 _ABANDON_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 _PREFETCH_SECONDS = 0.02
+_KIND, _CLAIMED_AT, _EXPIRES_AT, _PAYLOAD = 4, 8, 16, 20  # columns of claim/claim.sql
 
 
 class Ends(Protocol):
@@ -67,7 +68,7 @@ class Executor:
         self._threads = ThreadPool(config.thread_count)
         self._ended_since, self._prefetch = 0, 0
         self._is_starving = False
-        self._looked = 0.0
+        self._looked = self._now = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
@@ -87,51 +88,52 @@ class Executor:
         self._is_starving = room <= 0
         return min(max(room, 0), self._config.batch)
 
-    def take(self, claim_id: int, jobs: Sequence[Job]) -> None:
-        """Take over claimed jobs and start what fits."""
+    def take(self, claim_id: int, rows: Sequence[Row]) -> None:
+        """Take over claimed jobs (rows of ``claim/claim.sql``) and start what fits."""
         self._loop = asyncio.get_running_loop()
-        tasks, host, waiting = self._tasks, self._host, self.waiting
-        for job in jobs:
-            waiting.append(Attempt(job, claim_id, tasks[job.kind], host))
+        self._now = self._loop.time()
+        tasks, host = self._tasks, self._host
+        self.waiting.extend([Attempt(row, claim_id, tasks[row[_KIND]], host) for row in rows])
         self._start_next()
 
     def _start_next(self) -> None:
         running, waiting, most = self.running, self.waiting, self._config.concurrency
         while waiting and len(running) < most:
             attempt = waiting.popleft()
-            running[attempt.job.id] = attempt
+            running[attempt.id] = attempt
             self._start(attempt)
 
     def _start(self, attempt: Attempt) -> None:
         assert self._loop is not None
-        job, task = attempt.job, attempt.definition
-        if job.expires_at is not None and job.expires_at <= job.claimed_at:
+        task, row = attempt.definition, attempt.row
+        if row[_EXPIRES_AT] is not None and row[_EXPIRES_AT] <= row[_CLAIMED_AT]:
             self._end(
-                attempt, End("cancelled", error=f"expired at {job.expires_at:%Y-%m-%d %H:%M:%S} UTC before it started")
+                attempt,
+                End("cancelled", error=f"expired at {row[_EXPIRES_AT]:%Y-%m-%d %H:%M:%S} UTC before it started"),
             )
             return
         attempt.is_started = True
-        attempt.deadline = self._loop.time() + (task.timeout_seconds or self._config.timeout_seconds)
+        attempt.deadline = self._now + (task.timeout_seconds or self._config.timeout_seconds)
         if task.is_async:
-            attempt.future = self._loop.create_task(self._run(attempt))
+            attempt.future = asyncio.Task(self._run(attempt), loop=self._loop, name="samecommit job")
         else:
             self._threads.submit(self._thread_work(attempt))
 
     async def _run(self, attempt: Attempt) -> None:
-        job, task = attempt.job, attempt.definition
+        task = attempt.definition
         try:
-            kwargs = task.codec.decode(job.payload_json or "{}")
+            kwargs = task.codec.decode(attempt.row[_PAYLOAD] or "{}")
             if task.context == "none":
                 value = await task.fn(**kwargs)
             else:
-                value = await task.fn(AsyncContext(job, attempt), **kwargs)
+                value = await task.fn(AsyncContext(attempt.job, attempt), **kwargs)
         except BaseException as error:  # noqa: BLE001 - see the module's first lines
             self._raised(attempt, error)
         else:
             self._returned(attempt, value)
 
     def _thread_work(self, attempt: Attempt) -> Callable[[], None]:
-        loop, job, task = self._loop, attempt.job, attempt.definition
+        loop, task = self._loop, attempt.definition
         assert loop is not None
         within = contextvars.copy_context()
 
@@ -139,8 +141,8 @@ class Executor:
             if attempt.is_abandoned:
                 return
             try:
-                kwargs = task.codec.decode(job.payload_json or "{}")
-                args = () if task.context == "none" else (Context(job, attempt),)
+                kwargs = task.codec.decode(attempt.row[_PAYLOAD] or "{}")
+                args = () if task.context == "none" else (Context(attempt.job, attempt),)
                 value = within.run(task.fn, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - see the module's first lines
                 _tell(loop, self._raised, attempt, error)
@@ -202,7 +204,7 @@ class Executor:
             self._signals.emit(PolicyBroken(kind=job.kind, complaint=verdict.complaint))
 
     def _gone(self, attempt: Attempt) -> None:
-        self.running.pop(attempt.job.id, None)
+        self.running.pop(attempt.id, None)
         self._ended_since += 1
         if self.waiting:
             self._start_next()
@@ -228,7 +230,7 @@ class Executor:
     async def look(self) -> float:
         """Stop what is over its time, abandon what does not stop, measure the rate; one turn."""
         loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self._now = loop.time()
         for attempt in list(self.running.values()):
             if attempt.stop_reason is not None:
                 if now - attempt.stopped > _ABANDON_SECONDS:

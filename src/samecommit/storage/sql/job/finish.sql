@@ -2,7 +2,7 @@
 -- Locks job rows with SKIP LOCKED; relies on the primary key. Ids that do not come back are locked (try them singly) or
 -- fenced (somebody else owns them: drop). Never by a ctid remembered from the claim: the slot may hold another job by now.
 WITH mine AS (
-    SELECT j.ctid, wanted.state, wanted.result, wanted.error, wanted.record
+    SELECT j.ctid, coalesce(wanted.state, 'done') AS state, wanted.result, wanted.error, wanted.record
     FROM unnest(:ids::bigint[], :claim_ids::bigint[], :states::text[], :results::jsonb[], :errors::text[], :records::jsonb[])
         AS wanted (id, claim_id, state, result, error, record)
     CROSS JOIN LATERAL (
