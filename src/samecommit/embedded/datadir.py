@@ -5,7 +5,7 @@
     users.lock, start.lock, supervisor.lock    who is here, who starts, who supervises (with its process id)
     server.json, postgres.log                  how the server runs, and what it says
     pgdata/                                    PostgreSQL's own
-    s/                                         its socket, unless the path would be too long
+    s/                                         its socket, unless clients could not use that path
 
 The directory belongs to the user. Where root is the user and another account the server, ``pgdata`` and ``s`` alone
 belong to that account.
@@ -106,7 +106,8 @@ def _has_statistics(bin_dir: Path) -> bool:
 def _socket_dir(data_dir: Path, runner: Runner) -> str:
     """Make the private directory for the socket; the same one as before, where it still exists."""
     path = data_dir / "s"
-    if len(os.fsencode(path)) > LONGEST_SOCKET_DIR:
+    # both clients and server take a comma for the end of a name
+    if len(os.fsencode(path)) > LONGEST_SOCKET_DIR or "," in str(path):
         path = _earlier_socket_dir(data_dir) or Path(tempfile.mkdtemp(prefix="samecommit-", dir=_short_tempdir()))
     path.mkdir(exist_ok=True, mode=0o700)
     if runner.uid is not None and runner.gid is not None:
@@ -132,4 +133,5 @@ def _pgdata_owner(data_dir: Path) -> int:
 
 def _short_tempdir() -> str:
     usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) < LONGEST_SOCKET_DIR - 20 else "/tmp"  # noqa: S108 - mkdtemp makes a private directory in it
+    is_fit = len(os.fsencode(usual)) < LONGEST_SOCKET_DIR - 20 and "," not in usual
+    return usual if is_fit else "/tmp"  # noqa: S108 - mkdtemp makes a private directory in it

@@ -119,7 +119,7 @@ class EmbeddedServer:
         """
         config, before = self._started, self.server_pid
         os.kill(before, signal.SIGINT if mode == "fast" else signal.SIGQUIT)
-        if not wait_until(lambda: supervisor.ready_pid(config.pgdata) not in (None, before), timeout_seconds):
+        if not wait_until(lambda: supervisor.ready_pid(self.data_dir) not in (None, before), timeout_seconds):
             raise EmbeddedError(
                 f"the server did not come back within {timeout_seconds:g} s{_log_tail(config.data_dir)}"
             )
@@ -267,7 +267,7 @@ def _spawn_supervisor(data_dir: Path) -> None:
 
 def _await_ready(config: Config, deadline: float) -> None:
     data_dir = Path(config.data_dir)
-    while supervisor.ready_pid(config.pgdata) is None:
+    while supervisor.ready_pid(data_dir) is None:
         if not _is_supervised(data_dir):
             raise EmbeddedError(f"the server of {config.data_dir!r} did not start{_log_tail(data_dir)}")
         if time.monotonic() > deadline:
@@ -304,7 +304,7 @@ def _depart(data_dir: Path, users: int, *, is_temporary: bool) -> None:
     # closed, not unlocked, and asked for under another descriptor: a forked child shares this lock
     probe = open_lock(data_dir / supervisor.USERS_LOCK)
     os.close(users)
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline, has_cleaned = time.monotonic() + STOP_SECONDS, False
     try:
         while _is_current(probe, data_dir):
             if time.monotonic() > deadline:
@@ -313,15 +313,17 @@ def _depart(data_dir: Path, users: int, *, is_temporary: bool) -> None:
                 if try_lock(probe, fcntl.LOCK_SH):
                     return  # others use it
             elif not _is_supervised(data_dir):
-                if supervisor.postmaster_pid(data_dir / "pgdata") is None:
+                if has_cleaned or supervisor.postmaster_pid(data_dir / "pgdata") is None:
                     if is_temporary:
                         shutil.rmtree(data_dir, ignore_errors=True)
                     return
                 fcntl.flock(probe, fcntl.LOCK_UN)
-                _spawn_supervisor(data_dir)  # which ends what the former one left
+                _spawn_supervisor(data_dir)  # which ends what a former one left, and nothing else
+                has_cleaned = True
             fcntl.flock(probe, fcntl.LOCK_UN)
             time.sleep(0.02)
-        wait_until(lambda: not data_dir.exists(), 10)  # its lock is gone, and the rest goes with it
+        if is_temporary:
+            wait_until(lambda: not data_dir.exists(), 10)  # its lock is gone, and the rest goes with it
     finally:
         os.close(probe)
 

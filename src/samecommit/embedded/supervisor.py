@@ -38,7 +38,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 
 USERS_LOCK = "users.lock"
 SUPERVISOR_LOCK = "supervisor.lock"
@@ -151,7 +150,7 @@ def _serves(pid: int, pgdata: Path) -> bool:
         return False
 
 
-def _is_hidden(pid: int) -> bool:
+def _is_hidden(pid: str) -> bool:
     """Whether the system does not tell us what this process is."""
     try:
         Path(f"/proc/{pid}/cwd").stat()
@@ -169,10 +168,11 @@ def postmaster_pid(pgdata: Path) -> int | None:
     return pid if _serves(pid, pgdata) else None
 
 
-def ready_pid(pgdata: Path) -> int | None:
-    """The id of the server of that directory, if it accepts connections (line 8 of its pid file says so)."""
-    lines = _pid_file(pgdata)
-    return postmaster_pid(pgdata) if len(lines) > 7 and lines[7].strip() == "ready" else None
+def ready_pid(data_dir: Path) -> int | None:
+    """The id of the server that the latest supervisor started, if it accepts connections (line 8 says so)."""
+    lines, ids = _pid_file(data_dir / "pgdata"), (data_dir / SUPERVISOR_LOCK).read_text(encoding="ascii").split()
+    is_ready = len(lines) > 7 and lines[7].strip() == "ready" and lines[:1] == ids[1:]
+    return postmaster_pid(data_dir / "pgdata") if is_ready else None
 
 
 def _strays(pgdata: Path) -> Iterator[int]:
@@ -183,18 +183,24 @@ def _strays(pgdata: Path) -> Iterator[int]:
                 yield int(entry.name)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _end(pid: int, is_gone: Callable[[], bool]) -> None:
+    """Shut a server down: cleanly, then at once, then by force."""
+    for number, seconds in ((signal.SIGINT, 30), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if wait_until(is_gone, seconds, pause=0.01):
+            return
 
 
 # Child processes
 
 
-def _enter_namespace(libc: Callable[[int], int]) -> None:
-    """Make root look like an ordinary account to this process, without any right that root does not have."""
+def _enter_namespace() -> None:
+    """Make root look like an ordinary account to this process; many containers forbid it."""
+    import ctypes
+
     uid, gid = os.getuid(), os.getgid()
-    if libc(0x10000000) != 0:  # CLONE_NEWUSER
+    if ctypes.CDLL(None).unshare(0x10000000) != 0:  # CLONE_NEWUSER
         raise OSError("no user namespace can be made")
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
     Path("/proc/self/uid_map").write_text(f"{NAMESPACE_ID} {uid} 1", encoding="ascii")
@@ -210,11 +216,11 @@ def child_setup(death_signal: signal.Signals, *, namespaced: bool) -> Callable[[
         return None
     import ctypes
 
-    libc, parent = ctypes.CDLL(None, use_errno=True), os.getpid()
+    libc, parent = ctypes.CDLL(None), os.getpid()
 
     def prepare() -> None:
         if namespaced:
-            _enter_namespace(libc.unshare)
+            _enter_namespace()
         libc.prctl(1, int(death_signal), 0, 0, 0)  # PR_SET_PDEATHSIG: after every change of identity, which resets it
         if os.getppid() != parent:
             os._exit(1)
@@ -223,10 +229,14 @@ def child_setup(death_signal: signal.Signals, *, namespaced: bool) -> Callable[[
 
 
 class Supervisor:
-    """Keeps one server up while ``users`` (a descriptor of ``users.lock``) is locked by anybody."""
+    """Keeps one server up while ``users`` (a descriptor of ``users.lock``) is locked by anybody.
 
-    def __init__(self, config: Config, users: int) -> None:
+    ``lock``, that of ``supervisor.lock``, takes the ids of this process and of its server.
+    """
+
+    def __init__(self, config: Config, lock: int, users: int) -> None:
         self._config = config
+        self._lock = lock
         self._users = users
         self._postgres: subprocess.Popen[bytes] | None = None
 
@@ -242,18 +252,15 @@ class Supervisor:
                     time.sleep(0.5)
                 self._clear_leftovers()
                 self._postgres, was_ready = self._spawn_postgres(), False
-            was_ready = was_ready or ready_pid(self._config.pgdata) == self._postgres.pid
+            was_ready = was_ready or ready_pid(Path(self._config.data_dir)) == self._postgres.pid
             time.sleep(POLL_SECONDS)
         return 0
 
     def close(self) -> None:
         """End the server, cleanly if it lets us; and what belonged to this run only, if nobody is left."""
-        for number, seconds in ((signal.SIGINT, 30), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
-            if self._postgres is None or self._postgres.poll() is not None:
-                break
-            self._postgres.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._postgres.wait(seconds)
+        postgres = self._postgres
+        if postgres is not None and postgres.poll() is None:
+            _end(postgres.pid, lambda: postgres.poll() is not None)
         if self._is_abandoned():
             self._remove_traces()
 
@@ -265,12 +272,12 @@ class Supervisor:
         if Path(self._config.socket_dir).parent != Path(self._config.data_dir):
             shutil.rmtree(self._config.socket_dir, ignore_errors=True)
         if self._config.temporary:
-            shutil.rmtree(self._config.data_dir, ignore_errors=True)
+            wait_until(lambda: _is_removed(Path(self._config.data_dir)), 5)  # what was killed may end a write first
 
     def _spawn(self, program: str, *arguments: str, death_signal: signal.Signals) -> subprocess.Popen[bytes]:
         config = self._config
         return subprocess.Popen(
-            [str(Path(config.bin_dir, program)), *arguments],
+            [f"{config.bin_dir}/{program}", *arguments],
             cwd="/",
             env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
             stdin=subprocess.DEVNULL,
@@ -283,11 +290,11 @@ class Supervisor:
         )
 
     def _spawn_postgres(self) -> subprocess.Popen[bytes]:
-        config = self._config
-        quoted = config.socket_dir.replace('"', '""')  # the setting is a list: a comma in the path would split it
-        fixed = {"listen_addresses": "", "port": PORT, "unix_socket_directories": f'"{quoted}"'}
-        options = [f"--{name}={value}" for name, value in {**config.settings, **fixed}.items()]
-        return self._spawn("postgres", "-D", str(config.pgdata), *options, death_signal=signal.SIGINT)
+        fixed = {"listen_addresses": "", "port": PORT, "unix_socket_directories": self._config.socket_dir}
+        options = [f"--{name}={value}" for name, value in {**self._config.settings, **fixed}.items()]
+        postgres = self._spawn("postgres", "-D", str(self._config.pgdata), *options, death_signal=signal.SIGINT)
+        os.pwrite(self._lock, f"{os.getpid():>10} {postgres.pid:>10}\n".encode(), 0)
+        return postgres
 
     def _initialise(self) -> bool:
         """Make the data directory if there is none: under another name first, so that half a one is never used."""
@@ -315,7 +322,7 @@ class Supervisor:
         """Wait for a process to end, but not for longer than anybody waits for it."""
         while process.poll() is None:
             if self._is_abandoned():
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # its children write too
                 process.wait()
                 return False
             time.sleep(0.01)
@@ -328,7 +335,7 @@ class Supervisor:
                 time.sleep(0.3)
             self._postgres = postgres = self._spawn_postgres()
             while postgres.poll() is None:
-                if ready_pid(self._config.pgdata) == postgres.pid or self._is_abandoned():
+                if ready_pid(Path(self._config.data_dir)) == postgres.pid or self._is_abandoned():
                     return True
                 time.sleep(0.01)
             _say(f"postgres ended with status {postgres.returncode} before it was ready")
@@ -342,17 +349,20 @@ class Supervisor:
         pgdata = self._config.pgdata
         if (pid := postmaster_pid(pgdata)) is not None:
             if _pid_file(pgdata)[4:5] != [self._config.socket_dir]:
-                raise SystemExit(f"samecommit: another server (pid {pid}) runs in {pgdata}; stop it first")
-            for number, seconds in ((signal.SIGINT, 20), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
-                _signal(pid, number)
-                if wait_until(lambda: postmaster_pid(pgdata) is None, seconds):
-                    break
+                _say(f"another server (pid {pid}) runs in {pgdata}; stop it first")
+                raise SystemExit(FAILED)
+            _end(pid, lambda: postmaster_pid(pgdata) is None)
         for stray in _strays(pgdata):
-            _signal(stray, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stray, signal.SIGKILL)
         wait_until(lambda: not any(_strays(pgdata)), 5)
-        named = _pid_file(pgdata)[:1]
-        if not (named and named[0].isdigit() and _is_hidden(int(named[0]))):  # then PostgreSQL has to judge
+        if not any(_is_hidden(former) for former in _pid_file(pgdata)[:1]):  # else PostgreSQL has to judge
             (pgdata / "postmaster.pid").unlink(missing_ok=True)
+
+
+def _is_removed(directory: Path) -> bool:
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
 
 
 def _say(text: str) -> None:
@@ -361,24 +371,20 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 def supervise(data_dir: Path) -> int:
     """Become the supervisor of ``data_dir``; the caller returns as soon as the lock is held, by us or another."""
     lock = open_lock(data_dir / SUPERVISOR_LOCK)
     # somebody who looks whether the lock is free holds it for a moment
     if not wait_for_lock(lock, fcntl.LOCK_EX, 1.0):
         return 0
+    os.ftruncate(lock, 0)
     config, users = Config.load(data_dir), open_lock(data_dir / USERS_LOCK)
     if os.fork():
         os._exit(0)
     os.setsid()
-    os.ftruncate(lock, 0)
-    os.write(lock, f"{os.getpid()}\n".encode())
-    signal.signal(signal.SIGTERM, _interrupt)
-    supervisor = Supervisor(config, users)
+    os.pwrite(lock, f"{os.getpid():>10}".encode(), 0)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    supervisor = Supervisor(config, lock, users)
     try:
         return supervisor.run()
     finally:
@@ -388,12 +394,7 @@ def supervise(data_dir: Path) -> int:
         os.close(users)
 
 
-def probe_namespace() -> int:
-    """Exit with 0 if root may make a user namespace here (containers often forbid it)."""
-    command = ["/bin/sh", "-c", 'test "$(id -u)" -ne 0']
-    setup = child_setup(signal.SIGKILL, namespaced=True)
-    return subprocess.run(command, check=False, preexec_fn=setup).returncode
-
-
 if __name__ == "__main__":
-    raise SystemExit(probe_namespace() if sys.argv[1] == "--probe-namespace" else supervise(Path(sys.argv[1])))
+    if sys.argv[1] != "--probe-namespace":
+        sys.exit(supervise(Path(sys.argv[1])))
+    _enter_namespace()
