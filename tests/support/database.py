@@ -34,14 +34,15 @@ class Database:
         self._numbers = itertools.count()
         self._left: list[str] = []
         self._admin = psycopg.connect(server.dsn, autocommit=True)
-        self._execute(f"CREATE ROLE {ROLE} LOGIN")
-        self._execute(f"CREATE DATABASE empty_template OWNER {ROLE}")
-        self._execute(f"CREATE DATABASE template TEMPLATE empty_template OWNER {ROLE}")
+        self.execute(f"CREATE ROLE {ROLE} LOGIN")
+        self.execute(f"CREATE DATABASE empty_template OWNER {ROLE}")
+        self.execute(f"CREATE DATABASE template TEMPLATE empty_template OWNER {ROLE}")
         migrate(self.dsn_of("template"), SCHEMA)
         for name in ("template", "empty_template"):
-            self._execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+            self.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
 
-    def _execute(self, statement: str) -> None:
+    def execute(self, statement: str) -> None:
+        """Run a statement as the superuser, in the database `postgres`."""
         self._admin.execute(statement.encode())
 
     def dsn_of(self, name: str) -> str:
@@ -56,13 +57,13 @@ class Database:
         """
         name = f"test_{next(self._numbers)}"
         template = "template" if migrated else "empty_template"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER {ROLE}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER {ROLE}")
         try:
             yield self.dsn_of(name)
         finally:
             self._left.append(name)
             if len(self._left) > 2:
-                self._execute(f"DROP DATABASE {self._left.pop(0)} WITH (FORCE)")
+                self.execute(f"DROP DATABASE {self._left.pop(0)} WITH (FORCE)")
 
     def close(self) -> None:
         """Let the server go, with what is left on it."""

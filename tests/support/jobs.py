@@ -17,10 +17,14 @@ class Jobs:
     conn: psycopg.Connection[Any]
     schema: str = "samecommit"
 
+    @property
+    def _home(self) -> str:
+        return quote_name(self.schema).replace("%", "%%") + "."
+
     def all(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement in which ``$.`` stands for the schema."""
         cursor = self.conn.cursor(row_factory=tuple_row)
-        cursor.execute(text.replace("$.", quote_name(self.schema) + ".").encode(), values or None)
+        cursor.execute(text.replace("$.", self._home).encode(), values)
         return cursor.fetchall() if cursor.description else []
 
     def value(self, text: str, *values: Any) -> Any:
@@ -30,9 +34,7 @@ class Jobs:
     def row(self, job_id: int) -> dict[str, Any]:
         """Return the job as the view ``jobs`` shows it; exactly one row, wherever it is."""
         cursor = self.conn.cursor(row_factory=dict_row)
-        rows = cursor.execute(
-            f"SELECT * FROM {quote_name(self.schema)}.jobs WHERE id = %s".encode(), [job_id]
-        ).fetchall()
+        rows = cursor.execute(f"SELECT * FROM {self._home}jobs WHERE id = %s".encode(), [job_id]).fetchall()
         assert len(rows) == 1, rows
         return rows[0]
 
@@ -48,7 +50,7 @@ class Jobs:
     def attempts(self, job_id: int) -> list[dict[str, Any]]:
         """Return its attempts in order, as the view ``attempts`` shows them."""
         cursor = self.conn.cursor(row_factory=dict_row)
-        text = f"SELECT * FROM {quote_name(self.schema)}.attempts WHERE job_id = %s ORDER BY number, claimed_at"
+        text = f"SELECT * FROM {self._home}attempts WHERE job_id = %s ORDER BY number, claimed_at"
         return cursor.execute(text.encode(), [job_id]).fetchall()
 
     def outcomes(self, job_id: int) -> list[str]:
