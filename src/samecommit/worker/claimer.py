@@ -17,7 +17,7 @@ from samecommit.clock import Monotonic, monotonic
 from samecommit.config import WorkerConfig
 from samecommit.runtime.doorbell import Doorbell
 from samecommit.signals import JobsClaimed, Signals
-from samecommit.storage.link import AsyncLink, Row
+from samecommit.storage.link import AsyncLink, Row, bigints
 from samecommit.worker.bookmark import Bookmarks, Lane, Mode
 from samecommit.worker.executor import Executor
 
@@ -117,14 +117,17 @@ class Claimer:
             self._viewed -= max(0.0, _VIEW_SECONDS - min(cooling.values()))
         row = (await self._link.fetch("claim/suspects", queue_ids=list(self._queue_ids), kinds=self._kinds))[0]
         self._suspects = row[0]
-        await self._find_lanes()
 
-    async def _find_lanes(self) -> bool:
+    async def _look(self) -> None:
+        """Take a horizon sample, and up any lanes that are new."""
         queue_ids, aboves, belows = self._marks.gaps()
-        if not queue_ids:
-            return False
-        rows = await self._link.fetch("claim/new_lanes", queue_ids=queue_ids, aboves=aboves, belows=belows)
-        return self._marks.add((row[0], row[1]) for row in rows)
+        row = (
+            await self._link.fetch(
+                "claim/horizon", queue_ids=bigints(queue_ids), aboves=bigints(aboves), belows=bigints(belows)
+            )
+        )[0]
+        self._marks.sample(row[0], row[1], row[2])
+        self._marks.add((lane >> 16, (lane & 0xFFFF) - 0x8000) for lane in row[3])
 
     def _mode(self) -> Mode:
         now = self._clock()
@@ -135,13 +138,13 @@ class Claimer:
         return "forward"
 
     async def _claim(self, lease_id: int, room: int) -> int:
+        mode, began = self._mode(), self._clock()
+        if mode != "forward":
+            await self._look()
         lanes = self._marks.next_order()
         if not lanes or not self._kinds:
+            self._is_caught_up = True
             return 0
-        mode = self._mode()
-        began = self._clock()
-        if mode != "forward":
-            self._marks.sample(*(await self._link.fetch("claim/horizon"))[0])
         claim_id = secrets.randbits(63)
         rows = await self._link.fetch(
             "claim/claim",

@@ -169,7 +169,7 @@ class Completer:
             told, self._told = self._told, []
             await self._link.fetch("worker/forget_cancellations", ids=told)
         if ids := self._running_ids():
-            for job_id, reason in await self._link.fetch("worker/cancellations", ids=ids):
+            for job_id, reason in await self._link.fetch("worker/cancellations", ids=bigints(ids)):
                 self._on_cancel(job_id, reason)
 
     async def _write_done(self) -> None:
@@ -285,6 +285,7 @@ class Completer:
             "outcomes": [v.outcome for v in verdicts],
             "states": [v.state for v in verdicts],
             "delays": [v.delay_seconds for v in verdicts],
+            "run_ats": [v.run_at for v in verdicts],
             "spends": [v.spends for v in verdicts],
             "errors": [v.error for v in verdicts],
             "hold_datas": [v.hold_data for v in verdicts],

@@ -220,6 +220,19 @@ class Executor:
             if attempt.future is not None:
                 attempt.future.cancel()
 
+    def cancel(self, job_id: int, reason: str | None) -> None:
+        """End a job on somebody's request: at once while it waits here, else by telling its handler."""
+        if (attempt := self.running.get(job_id)) is not None:
+            self.stop(attempt, "cancel", reason)
+        elif (waiting := next((a for a in self.waiting if a.id == job_id), None)) is not None:
+            self.waiting.remove(waiting)
+            waiting.stop_reason, waiting.cancel_reason = "cancel", reason
+            self._ends.add(waiting, self._stop_verdict(waiting))
+
+    def ids(self) -> list[int]:
+        """Return the ids of all jobs that this worker has."""
+        return [*self.running, *[attempt.id for attempt in self.waiting]]
+
     def _abandon(self, attempt: Attempt) -> None:
         verdict = self._stop_verdict(attempt)
         if attempt.future is None:
@@ -257,6 +270,8 @@ class Executor:
         for attempt in self.running.values():
             self.stop(attempt, "lost")
             attempt.is_abandoned = True
+            if attempt.future is None:
+                self._threads.abandon()
         self.running.clear()
         return count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, assert_never
 
 from samecommit.definition import TaskDefinition
@@ -33,6 +33,7 @@ class Settle:
     outcome: str | None
     state: str = "ready"
     delay_seconds: float = 0.0
+    run_at: datetime | None = None
     spends: bool = False
     error: str | None = None
     hold_data: str | None = None
@@ -79,7 +80,9 @@ def judge_outcome(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback:
         case Retry(after=after, reason=reason):
             return _failed_attempt(job, task, fallback, clean(reason or "retry asked for"), after, "retry")
         case Snooze(until=until, reason=reason):
-            return Settle("snoozed", delay_seconds=_until(until), error=clean(reason))
+            if isinstance(until, datetime):
+                return Settle("snoozed", run_at=until, error=clean(reason))
+            return Settle("snoozed", delay_seconds=max(float(until), 0.0), error=clean(reason))
         case RateLimited(after=after, reason=reason):
             seconds = max(after or 0.0, 0.0)
             return Settle(
@@ -152,9 +155,3 @@ def _held(job: Job, task: TaskDefinition, fallback: Backoff, reason: str, data: 
             job, task, fallback, clean(f"PayloadError: what it was held with cannot be stored: {error}")
         )
     return Settle("held", "held", error=clean(reason), hold_data=stored, hold_until=until)
-
-
-def _until(until: datetime | float) -> float:
-    if isinstance(until, datetime):
-        return max((until - datetime.now(UTC)).total_seconds(), 0.0)
-    return max(float(until), 0.0)

@@ -109,7 +109,7 @@ class Worker:
             lease=lambda: self.lease_id,
             wake=lambda: self._services["completer"].wake(),
             on_cancel=self._cancel,
-            running_ids=lambda: list(self.executor.running),
+            running_ids=lambda: self.executor.ids(),
         )
         self.executor = Executor(
             self.config,
@@ -205,9 +205,7 @@ class Worker:
         self.heartbeat.resume()
 
     def _cancel(self, job_id: int, reason: str | None) -> None:
-        attempt = self.executor.running.get(job_id)
-        if attempt is not None:
-            self.executor.stop(attempt, "cancel", reason)
+        self.executor.cancel(job_id, reason)
 
     async def _shut_down(self, services: dict[str, Service]) -> None:
         self.claimer.is_stopping = True

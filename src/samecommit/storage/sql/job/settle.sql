@@ -2,10 +2,12 @@
 -- Exact (id, claim_id) pairs, locked with SKIP LOCKED; relies on the primary key. Each is written to `attempt` when it has
 -- an outcome to tell; a give-back (NULL outcome) leaves no trace and takes back its claim count. Rings for what is due now.
 WITH mine AS (
-    SELECT wanted.*, j.claimed_at, j.claims
-    FROM unnest(:ids::bigint[], :claim_ids::bigint[], :outcomes::text[], :states::text[], :delays::float8[],
+    SELECT wanted.*, j.claimed_at, j.claims,
+           coalesce(wanted.due_at, clock_timestamp() + make_interval(secs => greatest(wanted.delay, 0))) AS next_at,
+           coalesce(wanted.due_at <= clock_timestamp(), wanted.delay <= 0) AS is_due
+    FROM unnest(:ids::bigint[], :claim_ids::bigint[], :outcomes::text[], :states::text[], :delays::float8[], :run_ats::timestamptz[],
                 :spends::boolean[], :errors::text[], :hold_datas::jsonb[], :hold_untils::timestamptz[], :records::jsonb[])
-        AS wanted (id, claim_id, outcome, state, delay, spends, error, hold_data, hold_until_at, record)
+        AS wanted (id, claim_id, outcome, state, delay, due_at, spends, error, hold_data, hold_until_at, record)
     CROSS JOIN LATERAL (
         SELECT job.claimed_at, job.claims
         FROM :"schema".job
@@ -15,9 +17,8 @@ WITH mine AS (
 ), settled AS (
     UPDATE :"schema".job
     SET state = mine.state,
-        pos = CASE WHEN mine.state = 'ready' AND mine.delay <= 0 THEN nextval(:'schema.pos_seq') END,
-        run_at = CASE WHEN mine.state = 'ready' THEN clock_timestamp() + make_interval(secs => greatest(mine.delay, 0))
-                      ELSE job.run_at END,
+        pos = CASE WHEN mine.state = 'ready' AND mine.is_due THEN nextval(:'schema.pos_seq') END,
+        run_at = CASE WHEN mine.state = 'ready' THEN mine.next_at ELSE job.run_at END,
         since_at = CASE WHEN mine.state <> 'ready' THEN clock_timestamp() END,
         blocked_by = NULL,
         claim_id = NULL,
