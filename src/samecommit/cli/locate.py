@@ -9,12 +9,13 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from samecommit.app import App, Tasks
 from samecommit.errors import AppNotFound, SamecommitError
 from samecommit.task import Task
 
+T = TypeVar("T")
 FACTORY = "create_app"
 
 
@@ -37,8 +38,8 @@ def locate(target: str | None) -> App:
 
 
 def _import(name: str) -> ModuleType:
-    if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109 - compared with entries of sys.path
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    if "" not in sys.path and (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
     if name.endswith(".py") or os.sep in name:
         dotted = name.removesuffix(".py").strip("./").replace(os.sep, ".")
         raise AppNotFound(
@@ -49,8 +50,8 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise AppNotFound(
-                f"there is no module {error.name!r} in {os.getcwd()} or on sys.path{_similar(name)}"
-            ) from error  # noqa: PTH109
+                f"there is no module {error.name!r} in {Path.cwd()} or on sys.path{_similar(name)}"
+            ) from error
         raise _broken(name, error) from error
     except SamecommitError:
         raise
@@ -93,7 +94,7 @@ def _as_app(target: str, module: ModuleType, found: Any) -> App:
         raise AppNotFound(
             f"{target!r} is a Tasks, which has no database: give it to an App(tasks=[...]); {_inventory(module)}"
         )
-    if callable(found) and not isinstance(found, type | Task):
+    if callable(found) and type(found) not in (type, Task):
         made = found()
         if isinstance(made, App):
             return made
@@ -106,7 +107,7 @@ def _as_app(target: str, module: ModuleType, found: Any) -> App:
 def _only_app(module: ModuleType) -> App:
     apps = _members(module, App)
     if len({id(app) for app in apps.values()}) == 1:
-        return next(iter(apps.values()))
+        return min(apps.items())[1]
     if not apps and callable(factory := getattr(module, FACTORY, None)):
         return _as_app(f"{module.__name__}:{FACTORY}", module, factory)
     if apps:
@@ -117,7 +118,7 @@ def _only_app(module: ModuleType) -> App:
     raise AppNotFound(f"module {module.__name__!r} has no App; {_inventory(module)}")
 
 
-def _members(module: ModuleType, cls: type[Any]) -> dict[str, Any]:
+def _members(module: ModuleType, cls: type[T]) -> dict[str, T]:
     return {name: value for name, value in vars(module).items() if isinstance(value, cls)}
 
 
@@ -127,7 +128,7 @@ def _inventory(module: ModuleType) -> str:
     offers += [
         f"Tasks {name!r} with {_kinds(t)}" for name, t in _members(module, Tasks).items() if not isinstance(t, App)
     ]
-    offers += [f"task {task.definition.name!r}" for task in _members(module, Task).values()]
+    offers += [f"task {name!r}" for name in _members(module, Task)]
     file = getattr(module, "__file__", None) or "no file"
     return f"imported from {file} were {', '.join(offers) or 'no App, Tasks or task at all'}"
 

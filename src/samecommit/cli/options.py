@@ -8,13 +8,12 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console, RenderableType
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +22,7 @@ class Manner:
 
     json: bool = False
     debug: bool = False
+    arguments: tuple[str, ...] = ()
 
     def say(self, data: Any, *lines: RenderableType, **more: Any) -> None:
         """Print a result: ``data`` as the machine's form, or the lines as people's.
@@ -37,35 +37,39 @@ class Manner:
             console.print(line)
 
 
-def common(command: Callable[Concatenate[Manner, P], R]) -> Callable[P, R]:
-    """Give a command ``--json`` and ``--debug``, and its function the `Manner`."""
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--json`` and ``--debug``, and its function the `Manner` as first argument."""
 
-    @click.option("--json", "as_json", is_flag=True, expose_value=False, help="Print JSON for programs, one object.")
-    @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
     @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         manner = click.get_current_context().obj
         return command(manner if isinstance(manner, Manner) else Manner(), *args, **kwargs)
 
+    for flag, text in (("--debug", "Show the traceback of an error."), ("--json", "Print JSON for programs.")):
+        wrapped = click.option(flag, is_flag=True, expose_value=False, help=text)(wrapped)
     return wrapped
 
 
-def database(command: Callable[P, R]) -> Callable[P, R]:
+def database(command: Command) -> Command:
     """Give a command ``--dsn`` and ``--schema``."""
-    with_schema = click.option(
-        "--schema", default="samecommit", show_default=True, metavar="NAME", help="The schema it is installed in."
+    help_text = "The schema it is installed in."
+    return dsn_option(
+        click.option("--schema", default="samecommit", show_default=True, metavar="NAME", help=help_text)(command)
     )
-    return dsn_option(with_schema(command))
 
 
-def dsn_option(command: Callable[P, R]) -> Callable[P, R]:
+def dsn_option(command: Command) -> Command:
     """Give a command ``--dsn``, whose value is checked."""
     return click.option(
         "--dsn",
         metavar="DSN",
-        callback=lambda _ctx, _param, value: value if value is None else check_dsn(value, "--dsn"),
-        help="The database, as a URI or key=value pairs; else SAMECOMMIT_DSN, else what PGHOST and the other PG* say.",
+        callback=_checked_dsn,
+        help="The database, as a URI or key=value pairs; else SAMECOMMIT_DSN, else what the PG* variables say.",
     )(command)
+
+
+def _checked_dsn(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    return value if value is None else check_dsn(value, "--dsn")
 
 
 def resolve_dsn(dsn: str | None) -> str:

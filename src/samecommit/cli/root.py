@@ -51,9 +51,8 @@ def version(manner: Manner) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status; nothing is raised but what the interpreter itself is told."""
-    manner = Manner(
-        json="--json" in arguments, debug="--debug" in arguments or bool(os.environ.get("SAMECOMMIT_DEBUG"))
-    )
+    debug = "--debug" in arguments or bool(os.environ.get("SAMECOMMIT_DEBUG"))
+    manner = Manner(json="--json" in arguments, debug=debug, arguments=tuple(arguments))
     try:
         status = samecommit.main(list(arguments), prog_name="samecommit", standalone_mode=False, obj=manner)
         sys.stdout.flush()

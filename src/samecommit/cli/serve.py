@@ -115,15 +115,15 @@ async def _run(worker: Worker, log: Log) -> int:
     loop = asyncio.get_running_loop()
     stopper = Stopper(loop, lambda now: worker.stop(now=now), log, worker.config.grace_seconds)
     stopper.install()
-    log.write("info", "Starting", *_start_line(worker, loop))
+    log.write("info", "Starting", _start_line(worker, loop), pid=os.getpid(), schema=worker.schema)
     await worker.run()
     return Exit.OK
 
 
-def _start_line(worker: Worker, loop: asyncio.AbstractEventLoop) -> tuple[str]:
+def _start_line(worker: Worker, loop: asyncio.AbstractEventLoop) -> str:
     kinds = len({task.name for task in worker.tasks.values()})
     name = type(loop).__module__.partition(".")[0]
     return (
         f"samecommit {worker.version} worker, pid {os.getpid()}: {kinds} tasks, {worker.config.concurrency} at once, "
-        f"schema {worker.schema!r} of {describe_dsn(worker.dsn)}, {name}",
+        f"schema {worker.schema!r} of {describe_dsn(worker.dsn)}, {name}"
     )

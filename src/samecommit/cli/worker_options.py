@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from samecommit.config import WorkerConfig
 from samecommit.retry import Backoff
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Names(click.ParamType):
+class Names(click.ParamType[tuple[str, ...]]):
     """Names parted by commas; the option may be repeated too."""
 
     name = "NAMES"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         """Return the names, without blanks around them."""
-        names = value if isinstance(value, tuple) else tuple(part.strip() for part in str(value).split(","))
+        if isinstance(value, tuple):
+            return cast("tuple[str, ...]", value)
+        names = tuple(part.strip() for part in str(value).split(","))
         return names if all(names) else self.fail("give names parted by commas", param, ctx)
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType[tuple[float, ...]]):
     """Numbers parted by commas, a fixed count of them."""
 
     def __init__(self, metavar: str) -> None:
@@ -35,8 +36,10 @@ class Numbers(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
         """Return the numbers."""
+        if isinstance(value, tuple):
+            return cast("tuple[float, ...]", value)
         try:
-            numbers = value if isinstance(value, tuple) else tuple(float(part) for part in str(value).split(","))
+            numbers = tuple(float(part) for part in str(value).split(","))
         except ValueError:
             numbers = ()
         return numbers if len(numbers) == self._count else self.fail(f"give {self.name}", param, ctx)
@@ -64,7 +67,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
 }
 
 
-def worker_options(command: Callable[P, R]) -> Callable[P, R]:
+def worker_options(command: Command) -> Command:
     """Give a command an option for each field of `WorkerConfig`."""
     for name, (kind, text) in reversed(OPTIONS.items()):
         flag = name.replace("_", "-")
