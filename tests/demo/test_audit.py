@@ -3,7 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from samecommit.demo.audit import Audit, JobRow, LeadRow, audit, audit_table, discrepancy_table
+from samecommit.demo import audit as auditing
+from samecommit.demo.audit import Audit, JobRow, LeadRow, audit_table, discrepancy_table
 from samecommit.demo.crm_client import Contact
 
 
@@ -17,6 +18,11 @@ def contact(number: int, crm_id: int) -> Contact:
 
 def done(number: int) -> list[JobRow]:
     return [JobRow(lead_id=number, kind=kind, state="done") for kind in ("enrich", "classify", "push")]
+
+
+def audit(leads: list[LeadRow], jobs: list[JobRow], contacts: list[Contact]) -> Audit:
+    """Audit a run of which every accepted row was committed."""
+    return auditing.audit([row.email for row in leads], leads, jobs, contacts)
 
 
 def judge(row: LeadRow, jobs: list[JobRow], *contacts: Contact) -> tuple[str, str]:
@@ -79,6 +85,13 @@ def test_a_contact_without_a_lead_is_unexplained() -> None:
     result = audit([], [], [contact(1, 10)])
     assert [(finding.lead_id, finding.verdict) for finding in result.findings] == [(None, "unexplained")]
     assert not result.is_clean
+
+
+def test_an_accepted_row_that_was_never_committed_is_lost() -> None:
+    result = auditing.audit(["a1@b.example", "a2@b.example"], [lead(1, 10)], done(1), [contact(1, 10)])
+    assert result.accepted == 2
+    assert [(finding.email, finding.verdict) for finding in result.discrepancies] == [("a2@b.example", "lost")]
+    assert not result.is_balanced
 
 
 @pytest.mark.parametrize("state", ["ready", "running"])

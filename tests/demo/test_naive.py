@@ -129,7 +129,7 @@ def test_a_worker_killed_with_messages_in_its_hands_loses_them(dsn: str, tmp_pat
     given = NaiveInput(
         dsn=dsn,
         leads=small_file(tmp_path, 120),
-        accepted=120,
+        emails=frozenset(f"a{number}@b.example" for number in range(120)),
         order="commit-first",
         folder=tmp_path,
         per_second=120,

@@ -1,13 +1,14 @@
 """Compare both sides when the work is over: every accepted lead is in the CRM once, or held, or failed with a reason.
 
-The comparison is a pure function over what was read from the database and from the CRM; it believes neither. A lead
-whose job says done and that the CRM does not have is lost, and a contact that no lead explains is a discrepancy too.
+The comparison is a pure function over the file's accepted rows and what was read from the database and from the CRM; it
+believes none of them. An accepted row without a committed lead is lost, and so is a lead whose job says done and that
+the CRM does not have; a contact that no lead explains is a discrepancy too.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,11 @@ Verdict = Literal["delivered", "held", "failed", "lost", "doubled", "unfinished"
 EXPLAINED: tuple[Verdict, ...] = ("delivered", "held", "failed")
 WRONG: tuple[Verdict, ...] = ("lost", "doubled", "unfinished", "unexplained")
 LIVE_STATES = ("ready", "running")
+LABELS: Mapping[Verdict, str] = {
+    "held": "held for a person",
+    "failed": "failed, with a reason",
+    "doubled": "duplicates",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of one lead; ``lead_id`` is None for a contact that belongs to no lead."""
+    """What became of one lead; ``lead_id`` is None for one that was not stored, or a contact that belongs to no lead."""
 
     lead_id: int | None
     email: str
@@ -54,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The result: ``accepted`` leads, ``contacts`` in the CRM, and one finding a lead or stray contact."""
+    """The result: ``accepted`` rows of the file, ``contacts`` in the CRM, and one finding a lead or stray contact."""
 
     accepted: int
     contacts: int
@@ -87,10 +93,13 @@ class Audit:
         return f"{self.accepted} accepted {sign} {self.contacts} CRM records + {held} held + {failed} failed"
 
 
-def audit(leads: Sequence[LeadRow], jobs: Iterable[JobRow], contacts: Sequence[Contact]) -> Audit:
-    """Compare the committed leads and their jobs with all contacts of the CRM.
+def audit(
+    accepted: Collection[str], leads: Sequence[LeadRow], jobs: Iterable[JobRow], contacts: Sequence[Contact]
+) -> Audit:
+    """Compare what the file held, the committed leads with their jobs, and all contacts of the CRM.
 
     Args:
+        accepted: the e-mail address of every accepted row of the file.
         leads: every row that was committed.
         jobs: every job that ever belonged to one of them, in any order.
         contacts: every record of the CRM.
@@ -102,12 +111,17 @@ def audit(leads: Sequence[LeadRow], jobs: Iterable[JobRow], contacts: Sequence[C
     for contact in contacts:
         contacts_of[contact.email.lower()].append(contact)
     findings = [_judge(lead, jobs_of[lead.id], contacts_of.pop(lead.email, [])) for lead in leads]
+    stored = {lead.email for lead in leads}
+    findings += [
+        Finding(lead_id=None, email=email, verdict="lost", detail="its row was accepted and never committed")
+        for email in sorted(set(accepted) - stored)
+    ]
     strays = [contact for group in contacts_of.values() for contact in group]
     findings += [
         Finding(lead_id=None, email=stray.email, verdict="unexplained", detail=f"contact {stray.id} has no lead")
         for stray in strays
     ]
-    return Audit(accepted=len(leads), contacts=len(contacts), findings=tuple(findings))
+    return Audit(accepted=len(stored.union(accepted)), contacts=len(contacts), findings=tuple(findings))
 
 
 def _judge(lead: LeadRow, jobs: Sequence[JobRow], contacts: Sequence[Contact]) -> Finding:
@@ -162,10 +176,10 @@ def audit_table(results: Mapping[str, Audit], *, extra: Mapping[str, Mapping[str
     table.add_row("leads accepted", *(str(result.accepted) for result in results.values()))
     table.add_row("CRM records", *(str(result.contacts) for result in results.values()))
     for verdict in EXPLAINED[1:]:
-        table.add_row(verdict, *(str(result.count(verdict)) for result in results.values()))
+        table.add_row(LABELS[verdict], *(str(result.count(verdict)) for result in results.values()))
     table.add_section()
     for verdict in WRONG:
-        table.add_row(verdict, *(_marked(result.count(verdict)) for result in results.values()))
+        table.add_row(LABELS.get(verdict, verdict), *(_marked(result.count(verdict)) for result in results.values()))
     for label, counts in (extra or {}).items():
         table.add_row(label, *(_marked(counts[heading]) if heading in counts else "" for heading in results))
     table.add_section()

@@ -1,16 +1,20 @@
 """Processes of the demo: started, waited for until they say that they are ready, killed or ended.
 
 A child's standard input is a pipe that only its parent holds, and a child ends when it closes. Whatever happens to the
-parent, SIGKILL included, nothing of the demo is left running.
+parent, SIGKILL included, nothing of the demo is left running. A child is in a process group of its own, so that Ctrl-C
+reaches the parent alone, which then ends them in order; what it says on its standard error is kept for when it fails.
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -25,12 +29,15 @@ class Child:
         self, module: str, *args: object, env: Mapping[str, str] | None = None, announces: bool = True
     ) -> None:
         self.module = module
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", module, *map(str, args)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if announces else subprocess.DEVNULL,
+            stderr=self._errors,
             env={**os.environ, **(env or {})},
             text=True,
+            process_group=0,
         )
         self.url = self._wait_until_ready() if announces else ""
 
@@ -52,6 +59,14 @@ class Child:
     def exit_status(self) -> int | None:
         """None while it runs; negative is the signal that ended it."""
         return self._process.poll()
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it said on its standard error; empty once it was ended from here."""
+        if self._errors.closed:
+            return ""
+        file = self._errors.fileno()  # read without moving the position, which the child shares
+        return os.pread(file, 4096, max(0, os.fstat(file).st_size - 4096)).decode(errors="replace").strip()
 
     def kill(self) -> None:
         """Kill it with SIGKILL, as the kernel or a machine does: it cannot say goodbye."""
@@ -88,8 +103,9 @@ class Child:
         except queue.Empty:
             line = ""
         if not line.startswith(READY):
+            words = self.last_words
             self.end()
-            raise ChildError(f"{self.module} did not become ready: it said {line!r}, exit {self.exit_status}")
+            raise ChildError(f"{self.module} did not become ready: {line or words!r}, exit {self.exit_status}")
         return line.removeprefix(READY).strip()
 
     def _close_input(self) -> None:
@@ -98,6 +114,7 @@ class Child:
 
     def _close(self) -> None:
         self._close_input()
+        self._errors.close()
         if self._process.stdout is not None:
             self._process.stdout.close()
 
@@ -107,10 +124,15 @@ def _read_line(stream: Any, lines: queue.SimpleQueue[str]) -> None:
 
 
 def follow_parent() -> None:
-    """End this process when its standard input closes, which is when its parent is gone."""
-    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
+    """End this process when its standard input closes, which is when its parent is gone or wants it to end.
+
+    It is asked by SIGTERM, so that a worker gives back what it has; one that does not end is ended.
+    """
+    threading.Thread(target=_end_after_input, daemon=True).start()
 
 
-def _exit_at_end_of_input() -> None:
+def _end_after_input(patience_seconds: float = 4.0) -> None:
     sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(patience_seconds)
     os._exit(0)

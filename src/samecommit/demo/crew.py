@@ -39,15 +39,20 @@ class Crew:
         """Whether leads are still arriving."""
         return self._importer.exit_status is None
 
-    def kill(self) -> str:
-        """Kill the importer and a worker, start both again as a supervisor does, and say whom it hit."""
-        victims = (self._importer, self._workers.pop(0))
-        for victim in victims:
-            victim.kill()
+    @property
+    def worker_pids(self) -> list[int]:
+        """The workers' process numbers."""
+        return [worker.pid for worker in self._workers]
+
+    def kill(self, worker_pid: int) -> None:
+        """Kill the importer and this worker, and start both again as a supervisor does."""
+        victim = next(worker for worker in self._workers if worker.pid == worker_pid)
+        for child in (self._importer, victim):
+            child.kill()
         self.is_killed = True
+        self._workers.remove(victim)
         self._workers.append(self._stack.enter_context(self._start_worker()))
         self._importer = self._stack.enter_context(self._start_importer())
-        return " and ".join(f"pid {victim.pid}" for victim in victims)
 
     def check(self) -> None:
         """Refuse to go on with a process that ended by itself and should not have.
@@ -57,7 +62,7 @@ class Crew:
         """
         for child in (self._importer, *self._workers):
             if child.exit_status:
-                raise ChildError(f"{child!r} failed: see what it printed above")
+                raise ChildError(f"{child.module} ended with status {child.exit_status}:\n{child.last_words}")
 
     def wait(self, *, timeout_seconds: float) -> None:
         """Wait until all of them have ended by themselves.

@@ -40,7 +40,7 @@ class CrmStub:
 
     def __init__(self, path: Path | str, *, moods: Moods | None = None, seed: int = 7) -> None:
         self._moods = moods or Moods()
-        self._random = random.Random(seed)  # noqa: S311 - faults, not secrets
+        self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._faults: dict[str, int] = {"500": 0, "dropped": 0}
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)

@@ -37,7 +37,7 @@ INSERT: LiteralString = """
     RETURNING id"""
 
 READ: LiteralString = """
-    SELECT email, name, company, phone, country, message, source, segment, label, confidence, crm_id
+    SELECT email, name, company, phone, country, message
     FROM {schema}.lead
     WHERE id = %(id)s"""
 

@@ -6,7 +6,7 @@ breaks in cells, the same person three times, addresses with a name around them,
 "n/a", rows cut short by a stray delimiter, a quote that is never closed.
 """
 
-# ruff: noqa: RUF001, S311, SIM905 - foreign letters and repeatable chance are the point; names read best in a row
+# ruff: noqa: RUF001, SIM905 - foreign letters and repeatable chance are the point; names read best in a row
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ the common way, and print the audit. The exit status is 0 only if Samecommit's a
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,9 +24,12 @@ from samecommit.demo.intake import SAMPLE, Intake, read_leads
 from samecommit.demo.naive.importer import ORDERS
 from samecommit.demo.naive.run import NaiveInput, NaiveProgress, NaiveResult, run_naive
 from samecommit.demo.pipeline import Pipeline, PipelineInput, PipelineResult, Progress
+from samecommit.demo.tasks import tasks
 from samecommit.embedded import EmbeddedServer
 
 EARLY = "too early"
+HURRY = 3  # times as fast the common way runs: nobody waits for what gets lost, and the kill is half-way all the same
+LINE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class DemoOptions:
     naive: bool = False
     keep: bool = False
     dsn: str | None = None
-    per_second: float = 45.0
+    per_second: float = 40.0
     workers: int = 2
 
 
@@ -58,6 +60,7 @@ def run(options: DemoOptions, console: Console | None = None) -> int:
     Raises:
         LeadsFileError: the file cannot be read as a table of leads.
         ChildError: a process of the demo failed.
+        DemoError: the database holds the leads of an earlier run.
         EmbeddedError: there is no database to run on.
     """
     console = console or Console()
@@ -65,27 +68,31 @@ def run(options: DemoOptions, console: Console | None = None) -> int:
     console.print(screen.intake_table(intake, options.leads.name))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="samecommit-demo-")))
-        dsn = options.dsn or stack.enter_context(EmbeddedServer()).dsn
-        App(dsn).migrate()
+        dsn = options.dsn or _start_server(stack, console)
+        App(dsn, tasks=[tasks]).migrate()
         given = _input(options, intake, dsn, folder)
         pipeline = Pipeline(given, stack)
         result = _run_live(pipeline, len(intake.leads), console)
         _show_work(pipeline, result, console)
         naive = _run_naive(given, console) if options.naive else {}
-        audits = {"samecommit": result.audit, **{order: naive[order].audit for order in naive}}
-        early = {EARLY: {order: naive[order].early for order in naive}} if naive else None
-        console.print(audit_table(audits, extra=early))
-        _show_verdict(result.audit, console)
+        _show_audits(result, naive, console)
         if options.keep:
             _keep(dsn, pipeline, console)
+        else:
+            console.print(screen.next_steps(naive=options.naive))
     return 0 if result.audit.is_clean else 1
+
+
+def _start_server(stack: ExitStack, console: Console) -> str:
+    with console.status("starting a PostgreSQL of its own"):
+        return stack.enter_context(EmbeddedServer()).dsn
 
 
 def _input(options: DemoOptions, intake: Intake, dsn: str, folder: Path) -> PipelineInput:
     return PipelineInput(
         dsn=dsn,
         leads=options.leads,
-        accepted=len(intake.leads),
+        emails=frozenset(lead.email for lead in intake.leads),
         folder=folder,
         per_second=options.per_second,
         workers=options.workers,
@@ -93,57 +100,74 @@ def _input(options: DemoOptions, intake: Intake, dsn: str, folder: Path) -> Pipe
 
 
 def _run_live(pipeline: Pipeline, expected: int, console: Console) -> PipelineResult:
-    start = time.monotonic()
+    if not console.is_terminal:
+        return pipeline.run(_Lines(console, expected))
     with Live(console=console, refresh_per_second=8) as live:
 
-        def show(progress: Progress) -> None:
-            seconds = time.monotonic() - start
-            live.update(screen.progress(progress.snapshot, expected=expected, notes=progress.notes, seconds=seconds))
+        def show(now: Progress) -> None:
+            live.update(screen.progress(now.snapshot, expected=expected, notes=now.notes, seconds=now.seconds))
 
         return pipeline.run(show)
+
+
+class _Lines:
+    """Shows progress where nothing can be redrawn: each note once, and a line every few seconds."""
+
+    def __init__(self, console: Console, expected: int) -> None:
+        self._console, self._expected = console, expected
+        self._notes = 0
+        self._next_line = 0.0
+
+    def __call__(self, now: Progress) -> None:
+        for note in now.notes[self._notes :]:
+            self._console.print(note, markup=False, highlight=False)
+        self._notes = len(now.notes)
+        if now.seconds >= self._next_line:
+            self._next_line = now.seconds + LINE_SECONDS
+            line = screen.progress_line(now.snapshot, expected=self._expected, seconds=now.seconds)
+            self._console.print(line, markup=False, highlight=False)
 
 
 def _show_work(pipeline: Pipeline, result: PipelineResult, console: Console) -> None:
     console.print(screen.held_table(result.held, result.released))
     console.print(screen.calls_table(pipeline.watch.model_calls()))
+    console.print(screen.attempts_table(pipeline.watch.attempts()))
 
 
 def _run_naive(given: PipelineInput, console: Console) -> dict[str, NaiveResult]:
     """Run the same leads in both orders of the common way."""
     results: dict[str, NaiveResult] = {}
     for order in ORDERS:
+        naive = NaiveInput(
+            dsn=given.dsn,
+            leads=given.leads,
+            emails=given.emails,
+            order=order,
+            folder=given.folder,
+            per_second=given.per_second * HURRY,
+            workers=given.workers,
+        )
         with console.status(order) as status:
-            results[order] = run_naive(
-                NaiveInput(
-                    dsn=given.dsn,
-                    leads=given.leads,
-                    accepted=given.accepted,
-                    order=order,
-                    folder=given.folder,
-                    per_second=given.per_second
-                    * 3,  # nobody waits for what gets lost; the kill is half-way all the same
-                    workers=given.workers,
-                ),
-                watch=partial(_show_naive, status, order),
-            )
+            results[order] = run_naive(naive, watch=partial(_show_naive, status, order))
     return results
 
 
 def _show_naive(status: Status, order: str, seen: NaiveProgress) -> None:
     killed = "; an importer and a worker were killed" if seen.is_killed else ""
-    status.update(f"{order}: {seen.committed} committed, {seen.delivered} in the CRM{killed}")
+    status.update(f"the common way, {order}: {seen.committed} committed, {seen.delivered} in the CRM{killed}")
 
 
-def _show_verdict(result: Audit, console: Console) -> None:
-    console.print(result.equation)
-    if result.is_clean:
-        console.print("every accepted lead is accounted for: none lost, none doubled", style="bold green")
-    else:
-        console.print(discrepancy_table(result))
+def _show_audits(result: PipelineResult, naive: dict[str, NaiveResult], console: Console) -> None:
+    audits: dict[str, Audit] = {"samecommit": result.audit, **{order: naive[order].audit for order in naive}}
+    early = {EARLY: {order: naive[order].early for order in naive}} if naive else None
+    console.print(audit_table(audits, extra=early))
+    console.print(screen.verdict(result.audit, result.seconds))
+    if not result.audit.is_clean:
+        console.print(discrepancy_table(result.audit))
 
 
 def _keep(dsn: str, pipeline: Pipeline, console: Console) -> None:
-    console.print(f"left running until Ctrl-C:\n  SAMECOMMIT_DSN='{dsn}'\n  CRM at {pipeline.services.crm.base_url}")
+    console.print(screen.left_running({**pipeline.services.env, "SAMECOMMIT_DSN": dsn}), soft_wrap=True)
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

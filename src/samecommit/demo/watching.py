@@ -5,7 +5,7 @@ Everything comes from the documented views, through any connection: an operator 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -41,6 +41,30 @@ CALLS: LiteralString = """
     ORDER BY 4 DESC"""
 
 
+ATTEMPTS: LiteralString = """
+    SELECT j.kind, a.outcome, coalesce(a.record ->> 'outcome', ''), count(*)
+    FROM {schema}.attempts AS a
+    JOIN {schema}.jobs AS j ON j.id = a.job_id
+    WHERE a.outcome IS NOT NULL
+    GROUP BY 1, 2, 3"""
+
+BUSIEST: LiteralString = """
+    SELECT pid
+    FROM {schema}.running
+    WHERE pid = ANY (%s)
+    GROUP BY pid
+    ORDER BY count(*) DESC, pid
+    LIMIT 1"""
+
+STRANDED: LiteralString = """
+    SELECT id, lease_id
+    FROM {schema}.running
+    WHERE pid = %s"""
+
+STILL_STRANDED: LiteralString = """
+    SELECT EXISTS (SELECT FROM {schema}.running WHERE lease_id = ANY (%s))"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """How far the work is at one moment; ``jobs`` counts by kind and state."""
@@ -54,6 +78,11 @@ class Snapshot:
         return sum(
             number for (of, state), number in self.jobs.items() if state in states and (kind is None or of == kind)
         )
+
+    @property
+    def finished(self) -> tuple[int, int]:
+        """What only moves when work is done: leads that arrived, and jobs that reached an end."""
+        return self.arrived, self.count("done", "failed", "held", "cancelled")
 
     @property
     def is_quiet(self) -> bool:
@@ -79,6 +108,24 @@ class ModelCalls:
     outcome: str
     calls: int
     tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """How often attempts of one kind ended alike; ``note`` is the outcome that the task itself recorded."""
+
+    kind: str
+    outcome: str
+    note: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranded:
+    """What a killed worker had in its hands."""
+
+    leases: tuple[int, ...]
+    jobs: int
 
 
 class Watch:
@@ -124,5 +171,26 @@ class Watch:
             for model, version, outcome, calls, tokens in self._rows(CALLS)
         ]
 
-    def _rows(self, statement: LiteralString) -> list[tuple[Any, ...]]:
-        return self._conn.execute(sql.SQL(statement).format(schema=self._schema)).fetchall()
+    def attempts(self) -> list[Attempts]:
+        """Count all attempts by kind and by how they ended."""
+        return [
+            Attempts(kind=kind, outcome=outcome, note=note, count=count)
+            for kind, outcome, note, count in self._rows(ATTEMPTS)
+        ]
+
+    def busiest(self, pids: Sequence[int]) -> int | None:
+        """Return which of these processes runs most jobs, None when they run none."""
+        rows = self._rows(BUSIEST, list(pids))
+        return int(rows[0][0]) if rows else None
+
+    def stranded(self, pid: int) -> Stranded:
+        """Look what a process that was just killed had in its hands."""
+        rows = self._rows(STRANDED, pid)
+        return Stranded(leases=tuple({lease for _, lease in rows}), jobs=len(rows))
+
+    def still_stranded(self, stranded: Stranded) -> bool:
+        """Whether something of it has not been given back yet."""
+        return bool(self._rows(STILL_STRANDED, list(stranded.leases))[0][0])
+
+    def _rows(self, statement: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
+        return self._conn.execute(sql.SQL(statement).format(schema=self._schema), values).fetchall()

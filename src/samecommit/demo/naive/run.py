@@ -23,11 +23,20 @@ LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveInput:
-    """What a naive run works on: ``accepted`` leads of the file, in the ``order`` ``commit-first`` or ``publish-first``."""
+    """What a naive run works on.
+
+    Args:
+        leads: the file.
+        emails: the address of each of its accepted rows.
+        order: ``commit-first`` or ``publish-first``.
+        folder: where the CRM keeps its file.
+        per_second: the pace at which leads arrive; 0 is all at once.
+        model_args, crm_args: options of the two services.
+    """
 
     dsn: str
     leads: Path
-    accepted: int
+    emails: frozenset[str]
     order: str
     folder: Path
     per_second: float = 0.0
@@ -87,11 +96,11 @@ def run_naive(given: NaiveInput, *, watch: Watcher = lambda _: None, timeout_sec
             start_importer=lambda: start("importer", given.leads, *pace),
             workers=given.workers,
         )
-        _watch(crew, store, conn, accepted=given.accepted, watch=watch, deadline=deadline)
+        _watch(crew, store, conn, accepted=len(given.emails), watch=watch, deadline=deadline)
         request_json("POST", f"{broker.url}/close", body={})  # the workers end when the broker is empty
         crew.wait(timeout_seconds=max(1.0, deadline - time.monotonic()))
         watch(_look(crew, store, conn))
-        result = audit(store.lead_rows(conn), store.job_rows(conn), list(services.crm.contacts()))
+        result = audit(given.emails, store.lead_rows(conn), store.job_rows(conn), list(services.crm.contacts()))
         return NaiveResult(audit=result, early=store.count_early(conn))
 
 
@@ -102,7 +111,7 @@ def _watch(
     while crew.is_importing and time.monotonic() < deadline:
         seen = _look(crew, store, conn)
         if not crew.is_killed and seen.committed * 2 >= accepted:
-            crew.kill()
+            crew.kill(crew.worker_pids[0])
         watch(seen)
         time.sleep(LOOK_SECONDS)
 

@@ -53,7 +53,7 @@ class NaiveWorker:
         self.store.end(conn, run_id, ended, reason)
 
     def _work(self, conn: psycopg.Connection[Any], lead_id: int, row: tuple[Any, ...]) -> tuple[str, str]:
-        email, name, company, phone, country, message = row[:6]
+        email, name, company, phone, country, message = row
         lead = enrich_lead(email=email, name=name, company=company, phone=phone, country=country)
         conn.execute(self.store.leads.enrich, {"id": lead_id, **lead.values()})
         facts = {"name": lead.name, "company": lead.company, "segment": lead.segment, "message": message}
