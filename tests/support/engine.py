@@ -106,25 +106,18 @@ class Actor:
         """End these attempts with jobs that go on; a give-back unless told otherwise."""
         many = len(pairs)
         values: dict[str, Any] = {
+            "ids": [p[0] for p in pairs],
+            "claim_ids": [p[1] for p in pairs],
+            "outcomes": [outcome] * many,
+            "states": [state] * many,
             "delays": [0.0] * many,
             "spends": [outcome is not None] * many,
-            "errors": [None] * many,
-            "hold_datas": [None] * many,
-            "hold_untils": [None] * many,
-            "records": [None] * many,
+            "lease_id": self.lease_id,
             **columns,
         }
-        rows = run(
-            self.conn,
-            "job/settle",
-            ids=[p[0] for p in pairs],
-            claim_ids=[p[1] for p in pairs],
-            outcomes=[outcome] * many,
-            states=[state] * many,
-            lease_id=self.lease_id,
-            **values,
-        )
-        return [row[0] for row in rows]
+        # what is not said is NULL in every row
+        unsaid = {name: [None] * many for name in statement("job/settle", "samecommit").parameters}
+        return [row[0] for row in run(self.conn, "job/settle", **{**unsaid, **values})]
 
     def die(self) -> None:
         """Lose the lease, as the reaper would take it."""

@@ -87,6 +87,7 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
 def _apply(conn: Connection, schema: str, step: Migration) -> None:
     with conn.transaction():
         conn.execute(step.text.encode())
+        _run(conn, schema, "migrate/close_functions")
         _run(conn, schema, "migrate/note", version=step.version, name=step.name)
 
 
