@@ -17,6 +17,7 @@ from samecommit.errors import ConfigError, TaskDefinitionError
 from samecommit.outcome import Outcome
 from samecommit.payload import PayloadCodec, ValueCodec
 from samecommit.retry import Backoff, RetryPolicy
+from samecommit.unique import OnConflict
 
 ContextKind = Literal["none", "plain", "async"]
 _NAME_LENGTH = 200
@@ -36,6 +37,10 @@ class EnqueueOptions(TypedDict, total=False):
     expires_at: datetime
     meta: dict[str, Any]
     own_transaction: bool
+    unique: str
+    unique_scope: str
+    unique_for: timedelta | float
+    on_conflict: OnConflict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@
     │   ├── PayloadError         an argument that cannot be stored; carries its path (also TypeError or ValueError's place)
     │   ├── NotInTransaction     the connection would commit by itself, which would reopen the gap
     │   ├── UnsupportedConnection  an object that is no known connection kind
-    │   └── UnknownQueue         no such queue in the database
+    │   ├── UnknownQueue         no such queue in the database
+    │   └── UniqueConflict       its unique key is held by another job, and a duplicate was to be rejected
     ├── PayloadMismatch          a stored payload no longer fits the task's signature
     ├── SchemaError              the database's schema and this code do not fit
     │   ├── SchemaMissing        nothing is installed under that name
@@ -68,6 +69,14 @@ class UnsupportedConnection(EnqueueError, TypeError):
 
 class UnknownQueue(EnqueueError):
     """The named queue does not exist in the database."""
+
+
+class UniqueConflict(EnqueueError):
+    """Another job holds the unique key: ``job_id`` says which. Nothing was stored; the transaction stays usable."""
+
+    def __init__(self, message: str, *, key: str, scope: str, job_id: int) -> None:
+        super().__init__(message)
+        self.key, self.scope, self.job_id = key, scope, job_id
 
 
 class PayloadMismatch(SamecommitError):

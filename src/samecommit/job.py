@@ -54,7 +54,14 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued(Generic[R]):
-    """What an enqueue returns: the job's id, and whether it is new (False: an existing job has the same unique key)."""
+    """What an enqueue returns.
+
+    Args:
+        id: the job's.
+        created: whether it is new; False means that this job was there and holds the unique key.
+        replaced: whether that job has taken the new arguments and time (``on_conflict="replace"`` found it waiting).
+    """
 
     id: int
     created: bool = True
+    replaced: bool = False

@@ -12,6 +12,7 @@ from samecommit.job import Enqueued
 from samecommit.payload import encode_plain
 from samecommit.storage.connections import AsyncConn, SyncConn, door_for, translate
 from samecommit.storage.query import statement
+from samecommit.unique import conflict, unique_values
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -25,13 +26,27 @@ _KNOWN_OPTIONS = frozenset(EnqueueOptions.__annotations__)
 class NewJob(Generic[R]):
     """A job to be: its arguments checked and encoded, its options ready for the statement. Made by ``task.job(...)``."""
 
-    __slots__ = ("own_transaction", "task", "values")
+    __slots__ = ("own_transaction", "rejects_duplicate", "task", "values")
 
-    def __init__(self, task: Task[..., R], values: dict[str, Any], *, own_transaction: bool) -> None:
-        self.task, self.values, self.own_transaction = task, values, own_transaction
+    def __init__(
+        self, task: Task[..., R], values: dict[str, Any], *, own_transaction: bool, rejects_duplicate: bool = False
+    ) -> None:
+        self.task, self.values = task, values
+        self.own_transaction, self.rejects_duplicate = own_transaction, rejects_duplicate
 
     def __repr__(self) -> str:
         return f"<NewJob {self.values['kind']} {self.values['payload']}>"
+
+    def stored(self, job_id: int, created: bool, replaced: bool) -> Enqueued[R]:
+        """Return what became of the job, in the columns of the contract's ``enqueue``.
+
+        Raises:
+            UniqueConflict: its key is held by another job, and it asked to be rejected then.
+        """
+        if self.rejects_duplicate and not created:
+            values = self.values
+            raise conflict(values["unique_key"], values["unique_scope"] or values["kind"], job_id)
+        return Enqueued(job_id, created, replaced)
 
 
 class Task(Generic[P, R]):
@@ -80,6 +95,7 @@ class Task(Generic[P, R]):
             self,
             self._values(self.definition.codec.encode(args, kwargs)),
             own_transaction=bool(self._options.get("own_transaction")),
+            rejects_duplicate=self._options.get("on_conflict") == "reject",
         )
 
     @overload
@@ -94,6 +110,7 @@ class Task(Generic[P, R]):
 
         Raises:
             PayloadError: before any SQL; the transaction stays usable.
+            UniqueConflict: ``on_conflict="reject"`` and another job holds the key; the transaction stays usable.
             NotInTransaction: the connection would commit by itself (``using(own_transaction=True)`` says that this is meant).
             UnknownQueue: the queue does not exist; the transaction must be rolled back.
             UnsupportedConnection: the object is no known connection.
@@ -117,6 +134,12 @@ class Task(Generic[P, R]):
             "expires_at": _moment("expires_at", options.get("expires_at")),
             "payload_version": definition.version,
             "meta": encode_plain(meta, max_bytes=65_536) if (meta := options.get("meta")) else None,
+            **unique_values(
+                options.get("unique"),
+                scope=options.get("unique_scope"),
+                window=options.get("unique_for"),
+                on_conflict=options.get("on_conflict", "existing"),
+            ),
         }
 
 
@@ -130,11 +153,11 @@ def _store(door: Any, conn: Any, job: NewJob[R], schema: str) -> Enqueued[R]:
     query = statement("job/enqueue", schema)
     try:
         if door.in_transaction(conn):
-            return Enqueued(*door.fetch(conn, query, job.values)[0])
+            return job.stored(*door.fetch(conn, query, job.values)[0])
         if not job.own_transaction:
             raise _outside(job)
         with door.transaction(conn):
-            return Enqueued(*door.fetch(conn, query, job.values)[0])
+            return job.stored(*door.fetch(conn, query, job.values)[0])
     except EnqueueError:
         raise
     except Exception as error:
@@ -148,11 +171,11 @@ async def _store_async(door: Any, conn: Any, job: NewJob[R], schema: str) -> Enq
     query = statement("job/enqueue", schema)
     try:
         if await door.in_transaction(conn):
-            return Enqueued(*(await door.fetch(conn, query, job.values))[0])
+            return job.stored(*(await door.fetch(conn, query, job.values))[0])
         if not job.own_transaction:
             raise _outside(job)
         async with door.transaction(conn):
-            return Enqueued(*(await door.fetch(conn, query, job.values))[0])
+            return job.stored(*(await door.fetch(conn, query, job.values))[0])
     except EnqueueError:
         raise
     except Exception as error:

@@ -12,10 +12,11 @@ WITH gone AS (
 ), kept AS (
     INSERT INTO :"schema".job_history (
         id, run_at, created_at, claim_id, claimed_at, finished_at, parent_id, replay_of, queue_id, claims, priority, attempts,
-        crashes, max_attempts, retention, payload_version, kind, state, tags, effect_key, last_error, decision, meta, payload)
+        crashes, max_attempts, retention, payload_version, kind, state, tags, effect_key, unique_scope, unique_key, last_error,
+        decision, meta, payload)
     SELECT id, run_at, created_at, NULL, claimed_at, clock_timestamp(), parent_id, replay_of, queue_id, claims, priority,
            attempts, crashes, max_attempts, CASE retention WHEN 0 THEN 1 ELSE retention END, payload_version, kind, 'failed',
-           tags, effect_key, last_error, decision, meta, payload
+           tags, effect_key, unique_scope, unique_key, last_error, decision, meta, payload
     FROM gone
 )
 SELECT count(*) FROM gone

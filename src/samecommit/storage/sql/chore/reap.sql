@@ -57,7 +57,11 @@ WITH dead AS (
                            ELSE job.hold_reason END
     FROM judged
     WHERE job.id = judged.id AND job.claim_id = judged.claim_id
-    RETURNING job.id, job.queue_id, job.pos, job.state
+    RETURNING job.id, job.queue_id, job.pos, job.state, job.unique_scope, job.unique_key
+), released AS (
+    DELETE FROM :"schema".unique_key AS k
+    USING reaped AS e
+    WHERE e.unique_key IS NOT NULL AND e.state = 'failed' AND k.scope = e.unique_scope AND k.key = e.unique_key AND k.job_id = e.id
 ), audited AS (
     INSERT INTO :"schema".attempt AS a (job_id, claim_id, claimed_at, ended_at, lease_id, number, outcome, error)
     SELECT judged.id, judged.claim_id, judged.claimed_at, clock_timestamp(), judged.lease_id, judged.claims,

@@ -1,5 +1,5 @@
 -- Stores one job through the contract's function, in the caller's transaction.
-SELECT e.id, e.created
+SELECT e.id, e.created, e.replaced
 FROM :"schema".enqueue(
     kind            => :kind::text,
     payload         => :payload::jsonb,
@@ -13,5 +13,9 @@ FROM :"schema".enqueue(
     effect_key      => :effect_key::text,
     expires_at      => :expires_at::timestamptz,
     payload_version => :payload_version::int,
-    meta            => :meta::jsonb
+    meta            => :meta::jsonb,
+    unique_key      => :unique_key::text,
+    unique_scope    => :unique_scope::text,
+    unique_for      => make_interval(secs => :unique_seconds::float8),
+    on_conflict     => :on_conflict::text
 ) AS e

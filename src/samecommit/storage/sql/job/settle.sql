@@ -1,6 +1,7 @@
 -- Ends attempts whose job goes on: retry, snooze, rate limit, give-back (ready), hold (held) and failure (failed).
 -- Exact (id, claim_id) pairs, locked with SKIP LOCKED; relies on the primary key. Each is written to `attempt` when it has
 -- an outcome to tell; a give-back (NULL outcome) leaves no trace and takes back its claim count. Rings for what is due now.
+-- A failed job gives its unique key back.
 WITH mine AS (
     SELECT wanted.*, j.claimed_at, j.claims,
            coalesce(wanted.due_at, clock_timestamp() + make_interval(secs => greatest(wanted.delay, 0))) AS next_at,
@@ -33,7 +34,11 @@ WITH mine AS (
         decision = CASE WHEN mine.state = 'held' THEN NULL ELSE job.decision END
     FROM mine
     WHERE job.id = mine.id AND job.claim_id = mine.claim_id
-    RETURNING job.id, job.pos, job.queue_id
+    RETURNING job.id, job.pos, job.queue_id, job.state, job.unique_scope, job.unique_key
+), released AS (
+    DELETE FROM :"schema".unique_key AS k
+    USING settled AS e
+    WHERE e.unique_key IS NOT NULL AND e.state = 'failed' AND k.scope = e.unique_scope AND k.key = e.unique_key AND k.job_id = e.id
 ), audited AS (
     INSERT INTO :"schema".attempt AS a (job_id, claim_id, claimed_at, ended_at, lease_id, number, outcome, error, record)
     SELECT mine.id, mine.claim_id, mine.claimed_at, clock_timestamp(), :lease_id::bigint, mine.claims, mine.outcome,

@@ -22,7 +22,7 @@ CREATE TABLE :"schema".queue (
     pause_reason text,
     retention    smallint NOT NULL DEFAULT 2,
     max_attempts smallint NOT NULL DEFAULT 20,
-    CONSTRAINT queue_name CHECK (name ~ '^[^[:cntrl:]]+$' AND name = btrim(name) AND length(name) BETWEEN 1 AND 200),
+    CONSTRAINT queue_name CHECK (name !~ '[\u0001-\u001f\u007f-\u009f]' AND name = btrim(name) AND length(name) BETWEEN 1 AND 200),
     CONSTRAINT queue_retention CHECK (retention BETWEEN 0 AND 3),
     CONSTRAINT queue_pause CHECK (paused_at IS NOT NULL OR (paused_until IS NULL AND pause_reason IS NULL))
 );
@@ -58,6 +58,8 @@ CREATE TABLE :"schema".job (
     blocked_by      text,
     tags            text[],
     effect_key      text,
+    unique_scope    text,
+    unique_key      text,
     last_error      text,
     hold_reason     text,
     hold_data       jsonb,
@@ -69,7 +71,8 @@ CREATE TABLE :"schema".job (
     CONSTRAINT job_blocked CHECK (blocked_by IS NULL OR (state = 'ready' AND blocked_by IN ('kind', 'suspect', 'limit'))),
     CONSTRAINT job_running CHECK (claim_id IS NULL OR state = 'ready'),
     CONSTRAINT job_since CHECK ((since_at IS NOT NULL) = (state <> 'ready')),
-    CONSTRAINT job_kind CHECK (kind ~ '^[^[:cntrl:]]+$' AND length(kind) BETWEEN 1 AND 200),
+    CONSTRAINT job_kind CHECK (kind !~ '[\u0001-\u001f\u007f-\u009f]' AND kind = btrim(kind) AND length(kind) BETWEEN 1 AND 200),
+    CONSTRAINT job_unique CHECK ((unique_scope IS NULL) = (unique_key IS NULL)),
     CONSTRAINT job_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT job_max_attempts CHECK (max_attempts >= 1)
 ) WITH (
@@ -100,6 +103,18 @@ CREATE TABLE :"schema".claim (
     claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     ids        bigint[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000, vacuum_truncate = off);
+
+-- Who holds a unique key: a live job (waiting, running or held), or a done one while its window lasts. Only jobs with a key
+-- have a row. COLLATE "C": a system update that sorts differently must not let a key in twice.
+CREATE TABLE :"schema".unique_key (
+    scope    text COLLATE "C" NOT NULL,
+    key      text COLLATE "C" NOT NULL,
+    job_id   bigint NOT NULL,
+    until_at timestamptz,
+    PRIMARY KEY (scope, key)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, vacuum_truncate = off);
+
+CREATE INDEX unique_key_window ON :"schema".unique_key (until_at) WHERE until_at IS NOT NULL;
 
 CREATE TABLE :"schema".cancellation (
     job_id       bigint PRIMARY KEY,
@@ -161,6 +176,8 @@ CREATE TABLE :"schema".job_history (
     state           text NOT NULL,
     tags            text[],
     effect_key      text,
+    unique_scope    text,
+    unique_key      text,
     last_error      text,
     decision        jsonb,
     meta            jsonb,

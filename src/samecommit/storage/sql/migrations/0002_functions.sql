@@ -1,10 +1,18 @@
 -- The contract in SQL: what any language, trigger or psql may call. Changes only add.
 --
--- SQLSTATEs of class SC are ours: SC001 unknown queue, SC002 unknown job, SC003 not in that state, SC004 bad argument.
--- `enqueue` is a BEGIN ATOMIC function: its names were resolved when it was made, so no search_path can redirect it.
+-- SQLSTATEs of class SC are ours: SC001 unknown queue, SC002 unknown job, SC004 bad argument, SC005 unique key taken.
+-- What runs with its owner's rights is BEGIN ATOMIC (names resolved when it was made) or sets its search_path: no object
+-- of the caller can stand in for one of ours. Nobody may call anything here until a role is granted it.
+
+-- The version of this contract: it grows when something is added; nothing is taken away or changes its meaning.
+CREATE FUNCTION :"schema".contract_version() RETURNS int
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    SELECT 1;
+END;
 
 CREATE FUNCTION :"schema".refuse(sqlstate_code text, message text, hint text DEFAULT '') RETURNS int
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = sqlstate_code, MESSAGE = message, HINT = hint;
 END
@@ -23,7 +31,180 @@ BEGIN ATOMIC
     END;
 END;
 
+-- Unique keys. A key belongs to a scope (the kind, unless the caller names another) and is held by one job at a time. It is
+-- taken by inserting its row, so a rival that has not committed is waited for: no one is told "there is one already" of a
+-- job that is then rolled back. Whoever only finds it taken by a live job keeps no lock, so that neither that job's end nor
+-- other callers wait. Callers lock keys in order of scope and key, and with each key the job that it replaces; what ends a
+-- job locks the job, then its key, which nobody else locks while the job lives.
+
+-- How a key is stored: a long one as its digest, since an index has no room for it. A stored key stays as it is.
+CREATE FUNCTION :"schema".stored_key(key text) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT CASE WHEN octet_length(stored_key.key) <= 200 THEN stored_key.key
+                ELSE 'sha256:' || encode(sha256(convert_to(stored_key.key, 'UTF8')), 'hex') END;
+END;
+
+-- Takes a key for a job, and returns who holds it now: that job, or the live one that had it before. Waits for a rival.
+CREATE FUNCTION :"schema".take_key(scope text, key text, job_id bigint, until_at timestamptz DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    holder  bigint;
+    is_held boolean;
+BEGIN
+    LOOP
+        INSERT INTO :"schema".unique_key AS k (scope, key, job_id, until_at)
+        VALUES (take_key.scope, take_key.key, take_key.job_id, take_key.until_at)
+        ON CONFLICT ON CONSTRAINT unique_key_pkey DO NOTHING;
+        IF FOUND THEN
+            RETURN take_key.job_id;
+        END IF;
+        FOR turn IN 1..2 LOOP
+            SELECT k.job_id, k.until_at > clock_timestamp()
+                             OR EXISTS (SELECT FROM :"schema".job AS j WHERE j.id = k.job_id AND j.state <> 'failed')
+            INTO holder, is_held
+            FROM :"schema".unique_key AS k
+            WHERE k.scope = take_key.scope AND k.key = take_key.key;
+            EXIT WHEN NOT FOUND;
+            IF is_held THEN
+                RETURN holder;
+            ELSIF turn = 2 THEN
+                UPDATE :"schema".unique_key AS k
+                SET job_id = take_key.job_id, until_at = take_key.until_at
+                WHERE k.scope = take_key.scope AND k.key = take_key.key;
+                RETURN take_key.job_id;
+            END IF;
+            -- it is free; lock it, and look again in case somebody else took it or brought its job back
+            PERFORM FROM :"schema".unique_key AS k
+            WHERE k.scope = take_key.scope AND k.key = take_key.key
+            FOR UPDATE;
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+-- Takes the keys of many jobs, in the one order that cannot deadlock with another batch; the holders, in the order given.
+-- Rows without a key, and the second row of a key, cost nothing more. The keys are as the caller wrote them.
+CREATE FUNCTION :"schema".acquire_keys(
+    scopes text[], keys text[], job_ids bigint[], until_ats timestamptz[] DEFAULT NULL
+) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    holders bigint[] := job_ids;
+    wanted  record;
+    scope   text;
+    key     text;
+    holder  bigint;
+BEGIN
+    FOR wanted IN
+        SELECT w.scope COLLATE "C" AS scope, :"schema".stored_key(w.key) COLLATE "C" AS key, w.job_id, w.until_at, w.n
+        FROM unnest(scopes, keys, job_ids, until_ats) WITH ORDINALITY AS w (scope, key, job_id, until_at, n)
+        WHERE w.key IS NOT NULL
+        ORDER BY 1, 2, w.n
+    LOOP
+        IF (wanted.scope, wanted.key) IS DISTINCT FROM (scope, key) THEN
+            scope := wanted.scope;
+            key := wanted.key;
+            holder := :"schema".take_key(scope, key, wanted.job_id, wanted.until_at);
+        END IF;
+        holders[wanted.n] := holder;
+    END LOOP;
+    RETURN holders;
+EXCEPTION WHEN serialization_failure THEN
+    RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = :"schema".too_late_for_key(scope, key),
+                          HINT = 'roll back and repeat the whole transaction, or use READ COMMITTED';
+END
+$$;
+
+CREATE FUNCTION :"schema".too_late_for_key(scope text, key text) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT format('unique key %L of %L was taken after this %s transaction began, so it cannot see by whom',
+                  left(too_late_for_key.key, 100), too_late_for_key.scope, upper(current_setting('transaction_isolation')));
+END;
+
+-- Gives a waiting job another payload and another time, and a place at the end of the line if it is due. False when it is
+-- not waiting (any more): it runs, is held, or has ended.
+CREATE FUNCTION :"schema".replace_waiting(
+    job_id bigint, payload jsonb, payload_version int, run_at timestamptz, priority int, tags text[],
+    expires_at timestamptz, meta jsonb
+) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed  record;
+    is_large boolean := pg_column_size(payload) > 2000;
+BEGIN
+    UPDATE :"schema".job AS j
+    SET payload = CASE WHEN NOT is_large THEN replace_waiting.payload END, payload_version = replace_waiting.payload_version,
+        run_at = replace_waiting.run_at, priority = replace_waiting.priority, tags = replace_waiting.tags,
+        expires_at = replace_waiting.expires_at, meta = replace_waiting.meta,
+        pos = CASE WHEN j.blocked_by IS NULL AND replace_waiting.run_at <= clock_timestamp()
+                   THEN nextval(:'schema.pos_seq') END
+    WHERE j.id = replace_waiting.job_id AND j.state = 'ready' AND j.claim_id IS NULL
+    RETURNING j.created_at, j.queue_id, j.pos INTO changed;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF is_large THEN
+        INSERT INTO :"schema".body AS b (job_id, created_at, payload)
+        VALUES (replace_waiting.job_id, changed.created_at, replace_waiting.payload)
+        ON CONFLICT ON CONSTRAINT body_pkey DO UPDATE SET payload = excluded.payload;
+    ELSE
+        DELETE FROM :"schema".body AS b WHERE b.job_id = replace_waiting.job_id AND b.created_at = changed.created_at;
+    END IF;
+    IF changed.pos IS NOT NULL THEN
+        PERFORM :"schema".ring(:'schema.queue'::regclass, changed.queue_id);
+    END IF;
+    RETURN true;
+END
+$$;
+
+CREATE TYPE :"schema".key_answer AS (holder bigint, replaced boolean);
+
+-- Finds out which job a keyed enqueue comes to: the new one, or the one that holds the key, replaced where that is wanted.
+CREATE FUNCTION :"schema".place_keyed(
+    scope text, key text, job_id bigint, unique_for interval, on_conflict text, payload jsonb, payload_version int,
+    run_at timestamptz, priority int, tags text[], expires_at timestamptz, meta jsonb
+) RETURNS :"schema".key_answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    answer   :"schema".key_answer;
+    kept_key text := :"schema".stored_key(key);
+    until_at timestamptz := clock_timestamp() + unique_for;
+BEGIN
+    IF on_conflict IS NULL OR on_conflict NOT IN ('existing', 'replace', 'reject') THEN
+        PERFORM :"schema".refuse('SC004', format('on_conflict is %L', on_conflict), 'give existing, replace or reject');
+    ELSIF key = '' OR scope = '' OR unique_for <= interval '0' THEN
+        PERFORM :"schema".refuse('SC004', format('unique key %L, scope %L, window %s', left(key, 100), scope,
+                                                 coalesce(unique_for::text, 'none')),
+                                 'give a key and a scope that are not empty, and a window above 0');
+    END IF;
+    LOOP
+        IF current_setting('transaction_isolation') = 'read committed' THEN
+            answer.holder := :"schema".take_key(scope, kept_key, job_id, until_at);
+        ELSE  -- with the explanation of what can go wrong there
+            answer.holder := (:"schema".acquire_keys(ARRAY[scope], ARRAY[key], ARRAY[job_id], ARRAY[until_at]))[1];
+        END IF;
+        answer.replaced := false;
+        IF answer.holder = job_id OR on_conflict = 'existing' THEN
+            RETURN answer;
+        ELSIF on_conflict = 'reject' THEN
+            PERFORM :"schema".refuse('SC005', format('unique key %L of %L is taken by job %s', left(key, 100), scope, answer.holder),
+                                     'on_conflict => ''existing'' returns that job instead');
+        END IF;
+        answer.replaced := :"schema".replace_waiting(
+            answer.holder, payload, payload_version, run_at, priority, tags, expires_at, meta);
+        IF answer.replaced OR EXISTS (SELECT FROM :"schema".unique_key AS k
+                                      WHERE k.scope = place_keyed.scope AND k.key = kept_key AND k.job_id = answer.holder) THEN
+            RETURN answer;
+        END IF;
+    END LOOP;
+END
+$$;
+
 -- Stores one job in the caller's transaction. Delays count from clock_timestamp(): now() is when the transaction began.
+-- With a unique key it may come to a job that is there already: then `created` is false, and `replaced` tells whether that
+-- one waited and has taken the new payload and time.
 CREATE FUNCTION :"schema".enqueue(
     kind            text,
     payload         jsonb DEFAULT '{}',
@@ -37,25 +218,42 @@ CREATE FUNCTION :"schema".enqueue(
     effect_key      text DEFAULT NULL,
     expires_at      timestamptz DEFAULT NULL,
     payload_version int DEFAULT 1,
-    meta            jsonb DEFAULT NULL
-) RETURNS TABLE (id bigint, created boolean)
+    meta            jsonb DEFAULT NULL,
+    unique_key      text DEFAULT NULL,
+    unique_scope    text DEFAULT NULL,
+    unique_for      interval DEFAULT NULL,
+    on_conflict     text DEFAULT 'existing'
+) RETURNS TABLE (id bigint, created boolean, replaced boolean)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
     WITH target AS (
         SELECT q.id, q.tableoid AS installation, q.retention, q.max_attempts, due.run_at,
-               due.run_at <= clock_timestamp() AS is_due, pg_column_size(enqueue.payload) > 2000 AS is_large
+               due.run_at <= clock_timestamp() AS is_due, pg_column_size(enqueue.payload) > 2000 AS is_large,
+               nextval(:'schema.job_id_seq') AS job_id
         FROM (SELECT coalesce(enqueue.run_at, clock_timestamp()) + coalesce(enqueue.delay, interval '0')) AS due (run_at)
         LEFT JOIN :"schema".queue AS q ON q.name = enqueue.queue
-        WHERE q.id IS NOT NULL
-           OR :"schema".refuse('SC001', format('unknown queue %L', enqueue.queue), 'make it first: samecommit queues create') = 0
+        WHERE (q.id IS NOT NULL
+               OR :"schema".refuse('SC001', format('unknown queue %L', enqueue.queue), 'make it first: samecommit queues create') = 0)
+          AND (enqueue.unique_key IS NOT NULL OR (enqueue.unique_scope IS NULL AND enqueue.unique_for IS NULL)
+               OR :"schema".refuse('SC004', 'unique_scope or unique_for without unique_key', 'give unique_key as well') = 0)
+    ), placed AS (
+        SELECT t.*, CASE WHEN enqueue.unique_key IS NOT NULL
+                         THEN :"schema".place_keyed(
+                             coalesce(enqueue.unique_scope, enqueue.kind), enqueue.unique_key, t.job_id, enqueue.unique_for,
+                             enqueue.on_conflict, enqueue.payload, enqueue.payload_version, t.run_at, enqueue.priority,
+                             enqueue.tags, enqueue.expires_at, enqueue.meta) END AS answer
+        FROM target AS t
     ), inserted AS (
         INSERT INTO :"schema".job (
-            pos, run_at, expires_at, parent_id, queue_id, priority, max_attempts, retention, payload_version,
-            kind, tags, effect_key, meta, payload)
-        SELECT CASE WHEN is_due THEN nextval(:'schema.pos_seq') END, t.run_at, enqueue.expires_at, enqueue.parent_id, t.id,
-               enqueue.priority, coalesce(enqueue.max_attempts, t.max_attempts), t.retention, enqueue.payload_version,
-               enqueue.kind, enqueue.tags, enqueue.effect_key, enqueue.meta, CASE WHEN NOT t.is_large THEN enqueue.payload END
-        FROM target AS t
+            id, pos, run_at, expires_at, parent_id, queue_id, priority, max_attempts, retention, payload_version,
+            kind, tags, effect_key, unique_scope, unique_key, meta, payload)
+        SELECT p.job_id, CASE WHEN is_due THEN nextval(:'schema.pos_seq') END, p.run_at, enqueue.expires_at, enqueue.parent_id,
+               p.id, enqueue.priority, coalesce(enqueue.max_attempts, p.max_attempts), p.retention, enqueue.payload_version,
+               enqueue.kind, enqueue.tags, enqueue.effect_key,
+               CASE WHEN enqueue.unique_key IS NOT NULL THEN coalesce(enqueue.unique_scope, enqueue.kind) END,
+               :"schema".stored_key(enqueue.unique_key), enqueue.meta, CASE WHEN NOT p.is_large THEN enqueue.payload END
+        FROM placed AS p
+        WHERE p.answer IS NULL OR (p.answer).holder = p.job_id
         RETURNING job.id, job.created_at, job.pos, job.queue_id
     ), kept AS (
         INSERT INTO :"schema".body (job_id, created_at, payload)
@@ -63,9 +261,11 @@ BEGIN ATOMIC
         FROM inserted AS i
         JOIN target AS t ON t.is_large
     )
-    SELECT i.id, i.pos IS NULL OR :"schema".ring(t.installation, t.id) IS NOT NULL AS created
-    FROM inserted AS i
-    CROSS JOIN target AS t;
+    SELECT coalesce(i.id, (p.answer).holder),
+           i.id IS NOT NULL AND (i.pos IS NULL OR :"schema".ring(p.installation, p.id) IS NOT NULL),
+           coalesce((p.answer).replaced, false)
+    FROM placed AS p
+    LEFT JOIN inserted AS i ON true;
 END;
 
 -- Makes a queue, or leaves the one that is there. In a transaction of its own: a queue must not hang on a business write.
@@ -76,7 +276,9 @@ LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
     INSERT INTO :"schema".queue (name, retention, max_attempts)
     VALUES (create_queue.name,
-            coalesce(array_position(ARRAY['none', 'short', 'default', 'long'], create_queue.retention) - 1, 2),
+            coalesce(array_position(ARRAY['none', 'short', 'default', 'long'], coalesce(create_queue.retention, 'default')) - 1,
+                     :"schema".refuse('SC004', format('unknown retention %L', create_queue.retention),
+                                      'one of none, short, default and long')),
             coalesce(create_queue.max_attempts, 20))
     ON CONFLICT (name) DO UPDATE
         SET retention = CASE WHEN create_queue.retention IS NULL THEN queue.retention ELSE excluded.retention END,
@@ -93,13 +295,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     WITH gone AS (
         DELETE FROM :"schema".job AS j WHERE j.id = cancel.job_id AND j.claim_id IS NULL RETURNING j.*
+    ), released AS (
+        DELETE FROM :"schema".unique_key AS k USING gone
+        WHERE k.scope = gone.unique_scope AND k.key = gone.unique_key AND k.job_id = gone.id
     )
     INSERT INTO :"schema".job_history (
         id, run_at, created_at, claim_id, claimed_at, finished_at, parent_id, replay_of, queue_id, claims, priority, attempts,
-        crashes, max_attempts, retention, payload_version, kind, state, tags, effect_key, last_error, decision, meta, payload)
+        crashes, max_attempts, retention, payload_version, kind, state, tags, effect_key, unique_scope, unique_key, last_error,
+        decision, meta, payload)
     SELECT id, run_at, created_at, NULL, claimed_at, clock_timestamp(), parent_id, replay_of, queue_id, claims, priority,
            attempts, crashes, max_attempts, CASE retention WHEN 0 THEN 1 ELSE retention END, payload_version, kind, 'cancelled',
-           tags, effect_key, coalesce(cancel.reason, last_error), decision, meta, payload
+           tags, effect_key, unique_scope, unique_key, coalesce(cancel.reason, last_error), decision, meta, payload
     FROM gone;
     IF FOUND THEN
         RETURN 'cancelled';
@@ -118,26 +324,39 @@ BEGIN
 END
 $$;
 
--- Puts a waiting or failed job aside for a person. Returns 'held', 'running' (nothing was changed) or 'too late'.
+-- Takes the key of a job that is to live again. True when it has none, or has got it; waits for a rival.
+CREATE FUNCTION :"schema".retake_key(job_id bigint, scope text, key text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN scope IS NULL OR :"schema".take_key(scope, key, job_id) = job_id;
+END
+$$;
+
+-- Puts a waiting or failed job aside for a person. Returns 'held', 'running' or 'duplicate' (a failed job whose unique key
+-- another one holds by now), which change nothing, or 'too late'.
 CREATE FUNCTION :"schema".hold(
     job_id bigint, reason text, data jsonb DEFAULT NULL, until_at timestamptz DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    waiting record;
 BEGIN
+    SELECT j.state, j.claim_id, j.unique_scope, j.unique_key INTO waiting
+    FROM :"schema".job AS j WHERE j.id = hold.job_id
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        PERFORM :"schema".state_of(hold.job_id);
+        RETURN 'too late';
+    ELSIF waiting.claim_id IS NOT NULL THEN
+        RETURN 'running';
+    ELSIF waiting.state = 'failed' AND NOT :"schema".retake_key(hold.job_id, waiting.unique_scope, waiting.unique_key) THEN
+        RETURN 'duplicate';
+    END IF;
     UPDATE :"schema".job AS j
     SET state = 'held', pos = NULL, blocked_by = NULL, since_at = clock_timestamp(), hold_reason = hold.reason,
         hold_data = hold.data, hold_until_at = hold.until_at, decision = NULL
-    WHERE j.id = hold.job_id AND j.claim_id IS NULL;
-    IF FOUND THEN
-        RETURN 'held';
-    END IF;
-    IF EXISTS (SELECT FROM :"schema".job AS j WHERE j.id = hold.job_id) THEN
-        RETURN 'running';
-    END IF;
-    IF NOT EXISTS (SELECT FROM :"schema".job_history AS h WHERE h.id = hold.job_id) THEN
-        PERFORM :"schema".refuse('SC002', format('no job %s', hold.job_id), 'it may have aged out of the history');
-    END IF;
-    RETURN 'too late';
+    WHERE j.id = hold.job_id;
+    RETURN 'held';
 END
 $$;
 
@@ -179,18 +398,34 @@ END
 $$;
 
 -- Runs a failed job again under its own id, with its attempts counted from 0; makes a job for later due now; brings a
--- failed or cancelled job back from the history while its day is kept. Returns 'retried', or the state it is in instead.
+-- failed or cancelled job back from the history while its day is kept. Returns 'retried', 'duplicate' (another job holds
+-- its unique key by now; nothing was changed), or the state it is in instead.
 CREATE FUNCTION :"schema".retry(job_id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    ready_queue int;
+    old record;
 BEGIN
-    UPDATE :"schema".job AS j
-    SET state = 'ready', pos = nextval(:'schema.pos_seq'), run_at = clock_timestamp(), since_at = NULL, blocked_by = NULL,
-        attempts = 0, crashes = 0, lost = 0
+    SELECT j.unique_scope, j.unique_key, j.queue_id, j.state = 'failed' AS is_over, true AS is_here INTO old
+    FROM :"schema".job AS j
     WHERE j.id = retry.job_id AND j.claim_id IS NULL AND j.state IN ('failed', 'ready') AND j.pos IS NULL
-    RETURNING j.queue_id INTO ready_queue;
+    FOR UPDATE;
     IF NOT FOUND THEN
+        SELECT h.unique_scope, h.unique_key, h.queue_id, true AS is_over, false AS is_here INTO old
+        FROM :"schema".job_history AS h
+        WHERE h.id = retry.job_id AND h.state IN ('failed', 'cancelled')
+        FOR UPDATE;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN :"schema".state_of(retry.job_id);
+    ELSIF old.is_over AND NOT :"schema".retake_key(retry.job_id, old.unique_scope, old.unique_key) THEN
+        RETURN 'duplicate';
+    END IF;
+    IF old.is_here THEN
+        UPDATE :"schema".job AS j
+        SET state = 'ready', pos = nextval(:'schema.pos_seq'), run_at = clock_timestamp(), since_at = NULL, blocked_by = NULL,
+            attempts = 0, crashes = 0, lost = 0
+        WHERE j.id = retry.job_id;
+    ELSE
         WITH back AS (
             DELETE FROM :"schema".job_history AS h
             WHERE h.id = retry.job_id AND h.state IN ('failed', 'cancelled')
@@ -198,61 +433,76 @@ BEGIN
         )
         INSERT INTO :"schema".job (
             id, pos, created_at, parent_id, replay_of, queue_id, claims, priority, max_attempts, retention, payload_version,
-            kind, tags, effect_key, last_error, decision, meta, payload)
+            kind, tags, effect_key, unique_scope, unique_key, last_error, decision, meta, payload)
         SELECT id, nextval(:'schema.pos_seq'), created_at, parent_id, replay_of, queue_id, claims, priority, max_attempts,
-               retention, payload_version, kind, tags, effect_key, last_error, decision, meta, payload
-        FROM back
-        RETURNING job.queue_id INTO ready_queue;
+               retention, payload_version, kind, tags, effect_key, unique_scope, unique_key, last_error, decision, meta,
+               payload
+        FROM back;
     END IF;
-    IF ready_queue IS NULL THEN
-        RETURN :"schema".state_of(retry.job_id);
-    END IF;
-    PERFORM :"schema".ring(:'schema.queue'::regclass, ready_queue);
+    PERFORM :"schema".ring(:'schema.queue'::regclass, old.queue_id);
     RETURN 'retried';
 END
 $$;
 
 -- New jobs from old ones, linked by replay_of; the old ones stay as they are. `patch` is merged over each payload.
--- A replay gets an effect key of its own (its effects are meant to happen again) unless `keep_effect_key`.
+-- A replay gets an effect key of its own (its effects are meant to happen again) unless `keep_effect_key`. It takes the
+-- unique key of the old one; where a live job holds it, that job's id comes back, with `created` false.
 CREATE FUNCTION :"schema".replay(
     job_ids bigint[], patch jsonb DEFAULT NULL, queue text DEFAULT NULL, keep_effect_key boolean DEFAULT false
-) RETURNS TABLE (id bigint, replay_of bigint)
+) RETURNS TABLE (id bigint, replay_of bigint, created boolean)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
-    WITH old AS (
+    WITH target AS (
+        SELECT (SELECT q.id FROM :"schema".queue AS q WHERE q.name = replay.queue) AS queue_id
+    ), old AS (
         SELECT DISTINCT ON (o.id) o.*
-        FROM (
+        FROM target AS t
+        CROSS JOIN (
             SELECT j.id, j.parent_id, j.queue_id, j.priority, j.max_attempts, j.retention, j.payload_version, j.kind, j.tags,
-                   j.effect_key, j.meta, j.payload, j.created_at
+                   j.effect_key, j.unique_scope, j.unique_key, j.meta, j.payload, j.created_at
             FROM :"schema".job AS j WHERE j.id = ANY (replay.job_ids)
             UNION ALL
             SELECT h.id, h.parent_id, h.queue_id, h.priority, h.max_attempts, h.retention, h.payload_version, h.kind, h.tags,
-                   h.effect_key, h.meta, h.payload, h.created_at
+                   h.effect_key, h.unique_scope, h.unique_key, h.meta, h.payload, h.created_at
             FROM :"schema".job_history AS h WHERE h.id = ANY (replay.job_ids)
         ) AS o
+        WHERE replay.queue IS NULL OR t.queue_id IS NOT NULL
+           OR :"schema".refuse('SC001', format('unknown queue %L', replay.queue), 'samecommit queues lists them') = 0
     ), filled AS (
         SELECT old.*, coalesce(old.payload, b.payload) || coalesce(replay.patch, '{}') AS whole,
-               nextval(pg_get_serial_sequence(:'schema.job', 'id')) AS new_id, clock_timestamp() AS new_created_at,
-               coalesce((SELECT q.id FROM :"schema".queue AS q WHERE q.name = replay.queue), old.queue_id) AS new_queue
+               nextval(:'schema.job_id_seq') AS new_id, clock_timestamp() AS new_created_at,
+               coalesce(t.queue_id, old.queue_id) AS new_queue
         FROM old
+        CROSS JOIN target AS t
         LEFT JOIN :"schema".body AS b ON old.payload IS NULL AND b.job_id = old.id AND b.created_at = old.created_at
+    ), placed AS (
+        SELECT p.job_id, p.holder
+        FROM (SELECT array_agg(new_id) AS ids, array_agg(unique_scope) AS scopes, array_agg(unique_key) AS keys FROM filled) AS f
+        CROSS JOIN LATERAL unnest(f.ids, :"schema".acquire_keys(f.scopes, f.keys, f.ids)) AS p (job_id, holder)
     ), kept AS (
         INSERT INTO :"schema".body (job_id, created_at, payload)
-        SELECT new_id, new_created_at, whole FROM filled WHERE pg_column_size(whole) > 2000
+        SELECT f.new_id, f.new_created_at, f.whole
+        FROM filled AS f
+        JOIN placed AS p ON p.job_id = f.new_id AND p.holder = f.new_id
+        WHERE pg_column_size(f.whole) > 2000
     ), inserted AS (
         INSERT INTO :"schema".job (
             id, pos, created_at, parent_id, replay_of, queue_id, priority, max_attempts, retention, payload_version,
-            kind, tags, effect_key, meta, payload)
+            kind, tags, effect_key, unique_scope, unique_key, meta, payload)
         SELECT f.new_id, nextval(:'schema.pos_seq'), f.new_created_at, f.parent_id, f.id, f.new_queue, f.priority,
                f.max_attempts, f.retention, f.payload_version, f.kind, f.tags,
-               CASE WHEN replay.keep_effect_key THEN coalesce(f.effect_key, 'job:' || f.id) END, f.meta,
-               CASE WHEN pg_column_size(f.whole) <= 2000 THEN f.whole END
+               CASE WHEN replay.keep_effect_key
+                    THEN coalesce(f.effect_key, (SELECT s.value #>> '{}' FROM :"schema".setting AS s WHERE s.name = 'installation')
+                                                || ':' || f.id) END,
+               f.unique_scope, f.unique_key, f.meta, CASE WHEN pg_column_size(f.whole) <= 2000 THEN f.whole END
         FROM filled AS f
+        JOIN placed AS p ON p.job_id = f.new_id AND p.holder = f.new_id
         RETURNING job.id, job.replay_of, job.queue_id
     )
-    SELECT i.id, i.replay_of
-    FROM inserted AS i
-    WHERE :"schema".ring(:'schema.queue'::regclass, i.queue_id) IS NOT NULL;
+    SELECT p.holder, f.id, i.id IS NOT NULL AND :"schema".ring(:'schema.queue'::regclass, i.queue_id) IS NOT NULL
+    FROM filled AS f
+    JOIN placed AS p ON p.job_id = f.new_id
+    LEFT JOIN inserted AS i ON i.id = f.new_id;
 END;
 
 -- Stops workers from claiming from a queue; what runs goes on. Lives in the database: a restart does not lose it.
@@ -295,3 +545,308 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END
 $$;
+
+-- Why a job is where it is: `why` always answers, with the most decisive reason first. A `code` is for programs and stays;
+-- a `sentence` is for people and may be worded better. Nothing here is locked, and every count is bounded.
+
+CREATE FUNCTION :"schema".said(moment timestamptz) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT to_char(said.moment AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC';
+END;
+
+CREATE FUNCTION :"schema".said_span(span interval) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT CASE WHEN s < 120 THEN round(s) || ' s'
+                WHEN s < 7200 THEN round(s / 60) || ' min'
+                WHEN s < 172800 THEN round(s / 3600) || ' h'
+                ELSE round(s / 86400) || ' days' END
+    FROM (SELECT abs(extract(epoch FROM said_span.span))) AS of (s);
+END;
+
+CREATE FUNCTION :"schema".said_error(error text) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce(nullif(left(split_part(btrim(said_error.error), E'\n', 1), 300), ''), 'no reason given');
+END;
+
+-- What keeps workers from a queue, or from one kind in it (NULL: any kind).
+CREATE FUNCTION :"schema".why_line(queue text, kind text) RETURNS TABLE (rank int, code text, sentence text, until_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    WITH living AS (
+        SELECT w.state, w.running, w.concurrency, w.note, w.host, w.pid,
+               '*' = ANY (w.queues) OR why_line.queue = ANY (w.queues) AS serves,
+               why_line.kind IS NULL OR why_line.kind = ANY (w.kinds) AS knows
+        FROM :"schema".worker AS w
+        WHERE w.expires_at > clock_timestamp()
+    ), summed AS (
+        SELECT count(*) AS workers,
+               count(*) FILTER (WHERE serves) AS serving,
+               count(*) FILTER (WHERE serves AND knows) AS able,
+               count(*) FILTER (WHERE serves AND knows AND state = 'working') AS working,
+               count(*) FILTER (WHERE serves AND knows AND state = 'working' AND running < concurrency) AS free,
+               coalesce(sum(running) FILTER (WHERE serves AND knows), 0) AS running
+        FROM living
+    )
+    SELECT 10, 'queue_paused',
+           format('queue %L has been paused since %s: %s; %s', q.name, :"schema".said(q.paused_at),
+                  coalesce(q.pause_reason, 'no reason given'),
+                  CASE WHEN q.paused_until IS NULL THEN format('until it is resumed (samecommit queues resume %s)', q.name)
+                       ELSE 'until ' || :"schema".said(q.paused_until) END),
+           q.paused_until
+    FROM :"schema".queue AS q
+    WHERE q.name = why_line.queue AND q.paused_at IS NOT NULL AND coalesce(q.paused_until > clock_timestamp(), true)
+    UNION ALL
+    SELECT 11, 'no_worker', 'no worker is alive: start one with samecommit worker MODULE:APP', NULL
+    FROM summed WHERE workers = 0
+    UNION ALL
+    SELECT 12, 'no_worker_for_queue',
+           format('none of the %s living workers works on queue %L: start one that does', workers, why_line.queue), NULL
+    FROM summed WHERE workers > 0 AND serving = 0
+    UNION ALL
+    SELECT 13, 'kind_unknown',
+           format('none of the %s living workers on queue %L knows kind %L: is it misspelt, or is their code older than the job?',
+                  serving, why_line.queue, why_line.kind), NULL
+    FROM summed WHERE serving > 0 AND able = 0
+    UNION ALL
+    SELECT 14, 'kind_cooling',
+           format('kind %L cools down for %s more: %s', c.kind, :"schema".said_span(c.until_at - clock_timestamp()),
+                  coalesce(c.reason, 'a handler was told to slow down')), c.until_at
+    FROM :"schema".cooldown AS c
+    WHERE c.kind = why_line.kind AND c.until_at > clock_timestamp()
+    UNION ALL
+    SELECT 15, 'workers_stopping', format('all %s workers that could run it are stopping', able), NULL
+    FROM summed WHERE able > 0 AND working = 0
+    UNION ALL
+    SELECT 16, 'workers_busy',
+           format('all %s workers that could run it are busy: %s jobs run', working, running), NULL
+    FROM summed WHERE working > 0 AND free = 0
+    UNION ALL
+    SELECT 17, 'worker_note', format('worker %s on %s says: %s', l.pid, l.host, l.note), NULL
+    FROM living AS l
+    WHERE l.serves AND l.knows AND l.note IS NOT NULL;
+END;
+
+-- A job that waits: for its time, for a kind, for company to leave, or in line.
+CREATE FUNCTION :"schema".why_waiting(job_id bigint)
+RETURNS TABLE (rank int, state text, code text, sentence text, until_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    WITH mine AS (
+        SELECT j.*, q.name AS queue, j.run_at > clock_timestamp() AS is_early,
+               CASE WHEN j.pos IS NOT NULL OR j.blocked_by IS NOT NULL THEN 'ready'
+                    WHEN j.attempts > 0 THEN 'retrying' ELSE 'scheduled' END AS shown
+        FROM :"schema".job AS j
+        JOIN :"schema".queue AS q ON q.id = j.queue_id
+        WHERE j.id = why_waiting.job_id AND j.state = 'ready' AND j.claim_id IS NULL
+    ), ahead AS (
+        SELECT count(*) FILTER (WHERE seen.claim_id IS NULL) AS jobs, count(*) >= 10000 AS is_cut
+        FROM mine
+        CROSS JOIN LATERAL (
+            (SELECT j.claim_id FROM :"schema".job AS j
+             WHERE j.queue_id = mine.queue_id AND j.priority > mine.priority AND j.pos IS NOT NULL
+             LIMIT 10000)
+            UNION ALL
+            (SELECT j.claim_id FROM :"schema".job AS j
+             WHERE j.queue_id = mine.queue_id AND j.priority = mine.priority AND j.pos < mine.pos
+             LIMIT 10000)
+        ) AS seen
+    )
+    SELECT 1, m.shown, 'not_due',
+           format('due at %s, in %s%s', :"schema".said(m.run_at), :"schema".said_span(m.run_at - clock_timestamp()),
+                  CASE WHEN m.attempts > 0 THEN format('; attempt %s of %s ended with: %s', m.attempts, m.max_attempts,
+                                                       :"schema".said_error(m.last_error)) END), m.run_at
+    FROM mine AS m WHERE m.pos IS NULL AND m.blocked_by IS NULL AND m.is_early
+    UNION ALL
+    SELECT 2, m.shown, 'coming_in_line', format('due since %s: a living worker puts it in line within a second',
+                                                :"schema".said(m.run_at)), NULL
+    FROM mine AS m WHERE m.pos IS NULL AND m.blocked_by IS NULL AND NOT m.is_early
+    UNION ALL
+    SELECT 3, m.shown, 'stepped_aside',
+           format('it stepped out of line because no living worker knew kind %L; it comes back when one does', m.kind), NULL
+    FROM mine AS m WHERE m.blocked_by = 'kind'
+    UNION ALL
+    SELECT 4, m.shown, 'suspect',
+           format('the last %s workers that held it died: it runs apart from other jobs, when a worker has nothing else to do%s',
+                  m.lost, CASE WHEN m.is_early THEN ' and not before ' || :"schema".said(m.run_at) END),
+           CASE WHEN m.is_early THEN m.run_at END
+    FROM mine AS m WHERE m.blocked_by = 'suspect'
+    UNION ALL
+    SELECT 5, m.shown, 'limited', 'a concurrency or rate limit keeps it back until others have ended', NULL
+    FROM mine AS m WHERE m.blocked_by = 'limit'
+    UNION ALL
+    SELECT 6, m.shown, 'expired', format('its time ended at %s: it will be cancelled instead of run', :"schema".said(m.expires_at)),
+           NULL
+    FROM mine AS m WHERE m.expires_at <= clock_timestamp()
+    UNION ALL
+    SELECT line.rank, m.shown, line.code, line.sentence, line.until_at
+    FROM mine AS m
+    CROSS JOIN LATERAL :"schema".why_line(m.queue, m.kind) AS line
+    UNION ALL
+    SELECT 30, m.shown, 'in_line',
+           CASE WHEN a.is_cut THEN format('in line in queue %L behind at least %s jobs', m.queue, a.jobs)
+                WHEN a.jobs = 0 THEN format('next in line in queue %L', m.queue)
+                ELSE format('in line in queue %L behind %s jobs', m.queue, a.jobs) END, NULL
+    FROM mine AS m
+    CROSS JOIN ahead AS a
+    WHERE m.pos IS NOT NULL;
+END;
+
+-- A job that is claimed: by a living worker, or by one that has gone.
+CREATE FUNCTION :"schema".why_running(job_id bigint)
+RETURNS TABLE (rank int, state text, code text, sentence text, until_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    WITH mine AS (
+        SELECT j.claimed_at, j.attempts, j.max_attempts, w.host, w.pid, w.beat_at, w.expires_at,
+               coalesce(w.expires_at > clock_timestamp(), false) AS is_alive,
+               EXISTS (SELECT FROM :"schema".worker AS o WHERE o.expires_at > clock_timestamp()) AS has_reaper
+        FROM :"schema".job AS j
+        LEFT JOIN :"schema".claim AS c ON c.claim_id = j.claim_id
+        LEFT JOIN :"schema".worker AS w ON w.lease_id = c.lease_id
+        WHERE j.id = why_running.job_id AND j.claim_id IS NOT NULL
+    )
+    SELECT 1, 'running', 'cancel_asked', format('its worker has been asked to stop it since %s: %s', :"schema".said(k.requested_at),
+                                                coalesce(k.reason, 'no reason given')), NULL::timestamptz
+    FROM mine AS m
+    JOIN :"schema".cancellation AS k ON k.job_id = why_running.job_id
+    WHERE m.is_alive
+    UNION ALL
+    SELECT 2, 'running', 'running', format('running for %s, attempt %s of %s, by pid %s on %s; leased until %s',
+                                           :"schema".said_span(clock_timestamp() - m.claimed_at), m.attempts + 1, m.max_attempts,
+                                           m.pid, m.host, :"schema".said(m.expires_at)), m.expires_at
+    FROM mine AS m WHERE m.is_alive
+    UNION ALL
+    SELECT 3, 'running', 'lease_expired',
+           CASE WHEN m.expires_at IS NULL THEN format('the worker that claimed it at %s is gone', :"schema".said(m.claimed_at))
+                ELSE format('its worker (pid %s on %s) was last heard of at %s and its lease has ended', m.pid, m.host,
+                            :"schema".said(m.beat_at)) END
+           || CASE WHEN m.has_reaper THEN ': a living worker gives the job back within seconds' ELSE '' END, NULL
+    FROM mine AS m WHERE NOT m.is_alive
+    UNION ALL
+    SELECT 4, 'running', 'no_worker', 'no worker is alive to give it back: start one with samecommit worker MODULE:APP', NULL
+    FROM mine AS m WHERE NOT m.is_alive AND NOT m.has_reaper;
+END;
+
+-- A job that waits for a person, has ended, or is not there.
+CREATE FUNCTION :"schema".why_over(job_id bigint)
+RETURNS TABLE (rank int, state text, code text, sentence text, until_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    WITH kept AS (
+        SELECT j.* FROM :"schema".job AS j WHERE j.id = why_over.job_id
+    ), ended AS (
+        SELECT h.* FROM :"schema".job_history AS h
+        WHERE h.id = why_over.job_id AND NOT EXISTS (SELECT FROM kept)
+        ORDER BY h.finished_at DESC
+        LIMIT 1
+    )
+    SELECT 1, 'held', 'held', format('held for a person since %s: %s; %s (samecommit jobs release %s)', :"schema".said(k.since_at),
+                                     coalesce(k.hold_reason, 'no reason given'),
+                                     CASE WHEN k.hold_until_at IS NULL THEN 'until it is released'
+                                          ELSE 'it fails at ' || :"schema".said(k.hold_until_at) || ' if nobody decides' END,
+                                     k.id), k.hold_until_at
+    FROM kept AS k WHERE k.state = 'held'
+    UNION ALL
+    SELECT 1, 'failed', 'failed', format('failed at %s after %s of %s attempts: %s (samecommit jobs retry %s)',
+                                         :"schema".said(k.since_at), k.attempts, k.max_attempts,
+                                         :"schema".said_error(k.last_error), k.id), NULL
+    FROM kept AS k WHERE k.state = 'failed'
+    UNION ALL
+    SELECT 1, e.state, CASE WHEN e.state = 'cancelled' AND e.last_error LIKE 'expired at %' THEN 'expired' ELSE e.state END,
+           CASE e.state WHEN 'done' THEN format('done at %s, in its %s. run', :"schema".said(e.finished_at), e.claims)
+                        WHEN 'cancelled' THEN format('cancelled at %s: %s', :"schema".said(e.finished_at),
+                                                     :"schema".said_error(e.last_error))
+                        ELSE format('failed, and moved to the history at %s: %s (samecommit jobs retry %s)',
+                                    :"schema".said(e.finished_at), :"schema".said_error(e.last_error), e.id) END, NULL
+    FROM ended AS e
+    UNION ALL
+    SELECT 1, 'unknown', 'not_found',
+           CASE WHEN why_over.job_id > s.last_value OR NOT s.is_called
+                THEN format('no job has had the id %s yet; %s', why_over.job_id,
+                            CASE WHEN s.is_called THEN format('the newest is %s', s.last_value) ELSE 'there was no job at all' END)
+                ELSE format('no job has the id %s: its transaction has not committed or was rolled back, or it ended and its '
+                            'history is over or was not kept', coalesce(why_over.job_id::text, 'NULL')) END, NULL
+    FROM :"schema".job_id_seq AS s
+    WHERE NOT EXISTS (SELECT FROM kept) AND NOT EXISTS (SELECT FROM ended);
+END;
+
+-- Why a job is not running, or what became of it. At least one row.
+CREATE FUNCTION :"schema".why(job_id bigint) RETURNS TABLE (state text, code text, sentence text, until_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    SELECT r.state, r.code, r.sentence, r.until_at
+    FROM (
+        SELECT * FROM :"schema".why_waiting(why.job_id)
+        UNION ALL
+        SELECT * FROM :"schema".why_running(why.job_id)
+        UNION ALL
+        SELECT * FROM :"schema".why_over(why.job_id)
+    ) AS r
+    ORDER BY r.rank;
+END;
+
+-- Why nothing of a queue runs, or that it does. At least one row.
+CREATE FUNCTION :"schema".why_queue(queue text) RETURNS TABLE (state text, code text, sentence text, until_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    WITH mine AS (
+        SELECT q.id, q.name,
+               CASE WHEN q.paused_at IS NOT NULL AND coalesce(q.paused_until > clock_timestamp(), true) THEN 'paused'
+                    ELSE 'open' END AS shown
+        FROM :"schema".queue AS q
+        WHERE q.name = why_queue.queue
+    ), known AS (
+        SELECT DISTINCT k.kind
+        FROM :"schema".worker AS w
+        CROSS JOIN LATERAL unnest(w.kinds) AS k (kind)
+        WHERE w.expires_at > clock_timestamp() AND ('*' = ANY (w.queues) OR why_queue.queue = ANY (w.queues))
+    ), line AS (
+        SELECT j.claim_id, j.kind, j.run_at, row_number() OVER () AS n
+        FROM mine
+        CROSS JOIN LATERAL (SELECT l.claim_id, l.kind, l.run_at FROM :"schema".job AS l
+                            WHERE l.queue_id = mine.id AND l.pos IS NOT NULL
+                            ORDER BY l.priority DESC, l.pos
+                            LIMIT 10000) AS j
+    ), told AS (
+        SELECT w.rank, w.code, w.sentence, w.until_at
+        FROM mine
+        CROSS JOIN LATERAL :"schema".why_line(mine.name, NULL) AS w
+        UNION ALL
+        SELECT 20, 'kind_unknown', format('no living worker on it knows what stands near the head of the line: %s',
+                                          string_agg(DISTINCT quote_literal(l.kind), ', ')), NULL
+        FROM line AS l
+        WHERE l.claim_id IS NULL AND l.n <= 1000 AND EXISTS (SELECT FROM known) AND l.kind NOT IN (SELECT kind FROM known)
+        HAVING count(*) > 0
+        UNION ALL
+        SELECT 21, 'kind_cooling', format('kind %L cools down for %s more: %s', c.kind,
+                                          :"schema".said_span(c.until_at - clock_timestamp()),
+                                          coalesce(c.reason, 'a handler was told to slow down')), c.until_at
+        FROM :"schema".cooldown AS c
+        JOIN known AS k ON k.kind = c.kind
+        WHERE c.until_at > clock_timestamp()
+        UNION ALL
+        SELECT 30, CASE WHEN count(*) FILTER (WHERE claim_id IS NULL) > 0 THEN 'in_line' ELSE 'empty' END,
+               CASE WHEN count(*) FILTER (WHERE claim_id IS NULL) > 0
+                    THEN format('%s%s jobs are in line, the oldest due since %s',
+                                CASE WHEN count(*) >= 10000 THEN 'at least ' END, count(*) FILTER (WHERE claim_id IS NULL),
+                                :"schema".said(min(run_at) FILTER (WHERE claim_id IS NULL)))
+                    ELSE 'nothing is in line' END, NULL
+        FROM line
+    )
+    SELECT r.state, r.code, r.sentence, r.until_at
+    FROM (
+        SELECT t.rank, m.shown AS state, t.code, t.sentence, t.until_at
+        FROM told AS t
+        CROSS JOIN mine AS m
+        UNION ALL
+        SELECT 1, 'unknown', 'not_found',
+               format('there is no queue %L; the first of those that there are: %s', why_queue.queue,
+                      (SELECT string_agg(quote_literal(f.name), ', ')
+                       FROM (SELECT q.name FROM :"schema".queue AS q ORDER BY q.name LIMIT 10) AS f)), NULL
+        WHERE NOT EXISTS (SELECT FROM mine)
+    ) AS r
+    ORDER BY r.rank;
+END;

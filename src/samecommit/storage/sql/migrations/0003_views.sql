@@ -9,7 +9,8 @@ SELECT j.id, q.name AS queue, j.kind,
        j.priority, j.run_at, j.created_at, j.claimed_at, NULL::timestamptz AS finished_at, j.expires_at,
        (SELECT w.expires_at FROM :"schema".claim AS c JOIN :"schema".worker AS w USING (lease_id)
         WHERE c.claim_id = j.claim_id) AS leased_until,
-       j.claims, j.attempts, j.crashes, j.max_attempts, j.tags, j.parent_id, j.replay_of, j.effect_key, j.last_error,
+       j.claims, j.attempts, j.crashes, j.max_attempts, j.tags, j.parent_id, j.replay_of, j.effect_key, j.unique_scope, j.unique_key,
+       j.last_error,
        j.hold_reason, j.hold_data, j.hold_until_at, j.decision, j.blocked_by, j.payload_version, j.meta, NULL::jsonb AS result,
        coalesce(j.payload, (SELECT b.payload FROM :"schema".body AS b
                             WHERE j.payload IS NULL AND b.job_id = j.id AND b.created_at = j.created_at)) AS payload
@@ -17,7 +18,8 @@ FROM :"schema".job AS j
 JOIN :"schema".queue AS q ON q.id = j.queue_id
 UNION ALL
 SELECT h.id, q.name, h.kind, h.state, h.state, h.priority, h.run_at, h.created_at, h.claimed_at, h.finished_at, NULL, NULL,
-       h.claims, h.attempts, h.crashes, h.max_attempts, h.tags, h.parent_id, h.replay_of, h.effect_key, h.last_error,
+       h.claims, h.attempts, h.crashes, h.max_attempts, h.tags, h.parent_id, h.replay_of, h.effect_key, h.unique_scope,
+       h.unique_key, h.last_error,
        NULL, NULL, NULL, h.decision, NULL, h.payload_version, h.meta, h.result,
        coalesce(h.payload, (SELECT b.payload FROM :"schema".body AS b
                             WHERE h.payload IS NULL AND b.job_id = h.id AND b.created_at = h.created_at))
