@@ -63,5 +63,6 @@ CREATE VIEW :"schema".queues AS
 SELECT q.name, q.paused_at IS NOT NULL AND coalesce(q.paused_until > clock_timestamp(), true) AS is_paused,
        q.paused_at, q.paused_until, q.pause_reason, (ARRAY['none', 'short', 'default', 'long'])[q.retention + 1] AS retention,
        q.max_attempts, q.created_at,
-       (SELECT count(*) FROM :"schema".worker AS w WHERE q.name = ANY (w.queues) AND w.expires_at > clock_timestamp()) AS workers
+       (SELECT count(*) FROM :"schema".worker AS w
+        WHERE (q.name = ANY (w.queues) OR '*' = ANY (w.queues)) AND w.expires_at > clock_timestamp()) AS workers
 FROM :"schema".queue AS q;
