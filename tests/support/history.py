@@ -127,5 +127,5 @@ def is_release(line: Line) -> bool:
 
 
 def _gather(paths: Iterable[Path]) -> list[Line]:
-    lines = [{**line, "file": path.stem} for path in paths for line in read(path)]
+    lines = [{"file": path.stem, **line} for path in paths for line in read(path)]
     return sorted(lines, key=lambda line: float(line["at"]))

@@ -1,0 +1,165 @@
+"""A worker process of a run: ``python -m tests.faults.member``, told what to be by ``SAMECOMMIT_MEMBER`` (JSON).
+
+Its handlers write what they do into the run's folder, and so do its signals: ``refused`` counts the ends that the database
+did not take. SIGTERM stops it, a second one at once, as the command line does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.support.history import History
+
+from samecommit import App, AsyncContext, Context
+from samecommit.config import WorkerConfig
+from samecommit.retry import Backoff
+from samecommit.signals import (
+    JobsEnded,
+    LeaseWasLost,
+    ServiceFailed,
+    ServiceRecovered,
+    Signal,
+    WorkerStarted,
+    WorkerStopped,
+)
+from samecommit.worker.worker import Worker
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Diary:
+    """What this process says of itself."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.refused = 0
+
+    def of(self, op: str, ctx: Any, key: str, **values: Any) -> None:
+        """Say what a handler does."""
+        run = ctx._run  # noqa: SLF001 - the claim is nobody's business but ours
+        self.history.write(op, key=key, job=ctx.job.id, claim=run.claim_id, attempt=ctx.attempt, **values)
+
+    def hear(self, told: Signal) -> None:
+        """Write a signal down."""
+        match told:
+            case JobsEnded(refused=refused) if refused:
+                self.refused += refused
+                self.history.write("refused", count=refused, total=self.refused)
+            case WorkerStarted(lease_id=lease):
+                self.history.write("lease", lease=lease)
+            case LeaseWasLost(lease_id=lease, running=running, reason=reason):
+                self.history.write("lost", lease=lease, running=running, reason=reason)
+            case ServiceFailed(service=service, error=error):
+                self.history.write("trouble", service=service, error=error)
+            case ServiceRecovered(service=service):
+                self.history.write("recovered", service=service)
+            case WorkerStopped(given_back=given_back):
+                self.history.write("stopped", given_back=given_back)
+            case _:
+                pass
+
+
+def declare(app: App, diary: Diary) -> None:  # noqa: C901 - a list of handlers
+    """Declare what the jobs of a run do."""
+
+    @app.task()
+    async def nap(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        await asyncio.sleep(seconds)
+        diary.of("end", ctx, key)
+
+    @app.task()
+    def doze(ctx: Context, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        time.sleep(seconds)
+        diary.of("end", ctx, key)
+
+    @app.task()
+    async def effect(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        async with ctx.transaction() as conn:
+            await conn.execute("INSERT INTO public.effect (key) VALUES (%s)", [key])
+            await asyncio.sleep(seconds)
+            diary.of("end", ctx, key)
+
+    @app.task()
+    async def stumble(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        await asyncio.sleep(seconds)
+        if ctx.attempt == 1:
+            raise ValueError(f"{key} stumbles once")
+        diary.of("end", ctx, key)
+
+    @app.task()
+    async def block(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        time.sleep(seconds)  # noqa: ASYNC251 - the loop is to be blocked
+        diary.of("end", ctx, key)
+
+    @app.task()
+    async def leave(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        await asyncio.sleep(seconds)
+        diary.of("end", ctx, key)
+        raise SystemExit(3)
+
+    @app.task()
+    def interrupt(ctx: Context, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        raise KeyboardInterrupt
+
+    @app.task()
+    async def crash(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        await asyncio.sleep(seconds)
+        ctypes.string_at(0)
+
+    @app.task()
+    async def vanish(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        await asyncio.sleep(seconds)
+        os._exit(9)
+
+
+async def work(worker: Worker, diary: Diary) -> None:
+    """Work until a signal says stop."""
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        worker.stop(now=asked > 1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    await worker.run()
+    diary.history.write("totals", refused=worker.completer.refused, written=worker.completer.written)
+
+
+def main() -> None:
+    """Be what the environment says."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    told = json.loads(os.environ["SAMECOMMIT_MEMBER"])
+    if told.get("broken"):
+        importlib.import_module(f"tests.faults.broken.{told['broken']}").apply()
+    diary = Diary(History(Path(told["folder"], told["name"] + ".jsonl")))
+    config = WorkerConfig(**{"backoff": Backoff(base_seconds=0.2, cap_seconds=1.0), **told["config"]})
+    app = App(told["dsn"], worker=config)
+    declare(app, diary)
+    app.signals.subscribe(diary.hear)
+    diary.history.write("begin", pid=os.getpid())
+    asyncio.run(work(app.worker(), diary))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
