@@ -1,0 +1,11 @@
+"""What is given back at a shutdown spends an attempt."""
+
+from __future__ import annotations
+
+from samecommit.worker import executor
+from samecommit.worker.verdict import Settle
+
+
+def apply() -> None:
+    """Break the build."""
+    executor.GIVE_BACK = Settle(None, spends=True)
