@@ -93,12 +93,14 @@ class StoredEvent(Event):
 
     Args:
         number: its number in the log.
+        lane: 0 to 1023, from its key: events of one key share a lane, and a lane belongs to one shard.
         position: its place in the destination's order; None when it is sent outside of it (a replay, a late retry).
         replay: 0, or which deliberate repeat this is.
         attempt: which attempt at this destination this is, from 1; later ones may repeat what arrived.
     """
 
     number: int
+    lane: int = 0
     position: Position | None = None
     replay: int = 0
     attempt: int = 1

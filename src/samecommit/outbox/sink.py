@@ -118,6 +118,10 @@ class PositionSink(Protocol):
 
     ``send`` must compare and set: an event at or before the stored position is not written and is a `Duplicate`, so that a
     relay that was stopped past its lease and wakes up in the middle of a send writes nothing twice.
+
+    ``send`` must take events in order and stop at the first one that it does not take, since a stored position covers all
+    before it: what it answers for those behind is not looked at. The relay writes down what becomes of that event before it
+    sends the next ones, and sends such batches in the order of the log whatever order the destination asked for.
     """
 
     async def position(self) -> Position | None:
