@@ -56,11 +56,11 @@ def all_labels() -> list[str]:
     return [label for label in labels if not UTILITY.match(statement(label, "samecommit").text)]
 
 
-@pytest.mark.parametrize("label", all_labels())
-def test_every_statement_can_be_prepared(conn: psycopg.Connection[Any], label: str) -> None:
-    made = statement(label, "samecommit")
-    assert not re.search(r':"|:\'', made.text)
-    conn.execute(f"PREPARE checked AS {made.text}".encode())
+def test_every_statement_can_be_prepared(conn: psycopg.Connection[Any]) -> None:
+    for label in all_labels():
+        made = statement(label, "samecommit")
+        assert not re.search(r':"|:\'', made.text), label
+        conn.execute(f'PREPARE "{label}" AS {made.text}'.encode())
 
 
 def test_parameters_are_always_cast() -> None:

@@ -224,7 +224,11 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pg_advisory_xact_lock(hashoid(parent), to_char(day, 'YYYYMMDD')::int);
-    IF to_regclass(format('%I.%I', home, child)) IS NOT NULL THEN
+    -- asked of the table: the name's cache does not hear of others while this waits for an advisory lock
+    PERFORM FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relname = child AND n.nspname = home;
+    IF FOUND THEN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE %I.%I (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS) '
