@@ -13,6 +13,7 @@ from samecommit.cli.failure import Exit, tell
 from samecommit.cli.options import Manner, common
 
 COMMANDS = {
+    "bench": "samecommit.cli.bench",
     "demo": "samecommit.cli.demo",
     "migrate": "samecommit.cli.migrate",
     "worker": "samecommit.cli.worker",

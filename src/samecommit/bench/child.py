@@ -1,0 +1,172 @@
+"""The processes under test: ``python -m samecommit.bench.child ROLE JSON``. Each prints one JSON line at its end.
+
+A worker runs until its standard input is closed, or until it has ended ``expect`` jobs. Times are CLOCK_MONOTONIC in
+nanoseconds, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from samecommit import App, RateLimited, Retry, Task, WorkerConfig
+from samecommit.bench.place import PAYLOAD
+from samecommit.signals import JobsClaimed, JobsEnded, Signal
+
+
+@dataclass(slots=True)
+class Measured:
+    """The application under test, and what its handlers saw: (n, start) pairs, and times of attempts."""
+
+    app: App
+    stamp: Task[[int], None]
+    starts: list[tuple[int, int]]
+    attempts: list[int]
+
+
+def make_app(options: dict[str, Any]) -> Measured:
+    """Return an application with the tasks that are measured."""
+    app = App(options["dsn"], schema=options["schema"])
+    starts: list[tuple[int, int]] = []
+    attempts: list[int] = []
+
+    @app.task()
+    async def noop(submission_id: int, email: str, note: str) -> None: ...
+
+    @app.task()
+    async def stamp(n: int) -> None:
+        starts.append((n, time.monotonic_ns()))
+
+    @app.task()
+    async def nap(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @app.task(max_attempts=1000)
+    async def depend(n: int) -> None:  # noqa: ARG001 - the payload is part of what is measured
+        attempts.append(time.monotonic_ns())
+        is_down = os.path.exists(options["switch"])  # noqa: ASYNC240, PTH110 - one stat
+        if is_down and options.get("answers", "error") == "error":
+            raise Retry(reason="the dependency is down")
+        if is_down:
+            raise RateLimited(1.0)
+
+    @app.task()
+    async def large(body: str) -> None: ...
+
+    return Measured(app, stamp, starts, attempts)
+
+
+def work(options: dict[str, Any]) -> dict[str, Any]:
+    """Run a worker and return what it did."""
+    measured = make_app(options)
+    app = measured.app
+    seen = {"done": 0, "first": 0, "last": 0, "claimed": 0, "refused": 0}
+    expect = options.get("expect") or 0
+    per_second: dict[int, int] = {}
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        worker = app.worker(WorkerConfig(**options.get("config", {})))
+
+        def heard(signal: Signal) -> None:
+            now = time.monotonic_ns()
+            match signal:
+                case JobsEnded(done=done, refused=refused):
+                    seen["done"] += done
+                    seen["refused"] += refused
+                    seen["last"] = now
+                    second = now // 1_000_000_000
+                    per_second[second] = per_second.get(second, 0) + done
+                    if expect and seen["done"] >= expect:
+                        worker.stop()
+                case JobsClaimed(count=count):
+                    seen["first"] = seen["first"] or now
+                    seen["claimed"] += count
+                case _:
+                    pass
+
+        app.signals.subscribe(heard)
+        threading.Thread(target=_stop_at_eof, args=(loop, worker), daemon=True).start()
+        running = asyncio.create_task(worker.run())
+        await worker.started()
+        print("ready", flush=True)
+        await running
+
+    _run(main())
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    if options.get("starts"):
+        Path(options["starts"]).write_text(json.dumps(measured.starts))
+    return {**seen, "cpu": usage.ru_utime + usage.ru_stime, "rss_kb": usage.ru_maxrss, "per_second": per_second,
+            "attempts": [n // 1_000_000_000 for n in measured.attempts]}  # fmt: skip
+
+
+def _stop_at_eof(loop: asyncio.AbstractEventLoop, worker: Any) -> None:
+    sys.stdin.read()
+    try:
+        loop.call_soon_threadsafe(worker.stop)
+    except RuntimeError:
+        pass
+
+
+def _run(main: Any) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+def produce(options: dict[str, Any]) -> dict[str, Any]:
+    """Enqueue one by one, with work after the enqueue, until the time is over; return commit times."""
+    stamp = make_app(options).stamp
+    rng, n = random.Random(options["seed"]), options["seed"] * 10_000_000
+    commits: list[tuple[int, int]] = []
+    until = time.monotonic() + options["seconds"]
+    with psycopg.connect(options["dsn"]) as conn:
+        while time.monotonic() < until:
+            stamp.enqueue(conn, n)
+            if options["work"]:
+                time.sleep(rng.random() * options["work"])
+            conn.commit()
+            commits.append((n, time.monotonic_ns()))
+            n += 1
+            if options["gap"]:
+                time.sleep(options["gap"] * (0.5 + rng.random()))
+    return {"commits": commits}
+
+
+def feed(options: dict[str, Any]) -> dict[str, Any]:
+    """Offer jobs at a fixed rate, in small inserts, until the time is over; return how many."""
+    sent, began = 0, time.monotonic()
+    with psycopg.connect(options["dsn"], autocommit=True) as conn:
+        conn.execute(sql.SQL("SET search_path = {}, pg_catalog").format(sql.Identifier(options["schema"])))
+        while (now := time.monotonic() - began) < options["seconds"]:
+            due = int(now * options["rate"]) - sent
+            if due > 0:
+                conn.execute(
+                    "INSERT INTO job (queue_id, kind, pos, payload) "
+                    "SELECT 1, 'noop', nextval('pos_seq'), %s::jsonb FROM generate_series(1, %s)",
+                    (PAYLOAD, due),
+                )
+                sent += due
+            time.sleep(0.01)
+    return {"sent": sent}
+
+
+ROLES = {"work": work, "produce": produce, "feed": feed}
+
+if __name__ == "__main__":
+    print(json.dumps(ROLES[sys.argv[1]](json.loads(sys.argv[2]))), flush=True)

@@ -1,0 +1,72 @@
+"""Starts the processes under test and reads their answers; none outlives the measurement."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from samecommit.bench.place import Place
+from samecommit.errors import SamecommitError
+
+_LONGEST_SECONDS = 3600
+
+
+class Child:
+    """One process. Closing its standard input asks it to end."""
+
+    def __init__(self, role: str, place: Place, **options: Any) -> None:
+        told = {"dsn": place.dsn, "schema": place.schema, "switch": str(place.folder / "down"), **options}
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-m", "samecommit.bench.child", role, json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_ready(self) -> None:
+        """Wait until a worker has its lease."""
+        assert self._process.stdout is not None
+        if self._process.stdout.readline().strip() != "ready":
+            msg = "a measured worker did not start; its message stands above"
+            raise SamecommitError(msg)
+
+    def result(self, *, stop: bool = False) -> dict[str, Any]:
+        """Wait for its end (asking for it when ``stop``) and return what it measured."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if stop:
+            self._process.stdin.close()
+        out = self._process.stdout.read()
+        self._process.wait(timeout=_LONGEST_SECONDS)
+        if self._process.returncode != 0 or not out.strip():
+            msg = f"a measured process ended with status {self._process.returncode}; its message stands above"
+            raise SamecommitError(msg)
+        answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+        return answer
+
+    def kill(self) -> None:
+        """End it now, if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def children() -> Generator[Any]:
+    """Give a function that starts children; all of them are gone at the end."""
+    started: list[Child] = []
+
+    def start(role: str, place: Place, **options: Any) -> Child:
+        child = Child(role, place, **options)
+        started.append(child)
+        return child
+
+    try:
+        yield start
+    finally:
+        for child in started:
+            child.kill()
