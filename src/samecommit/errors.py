@@ -12,7 +12,9 @@
     │   ├── NotInTransaction     the connection would commit by itself, which would reopen the gap
     │   ├── UnsupportedConnection  an object that is no known connection kind
     │   ├── UnknownQueue         no such queue in the database
-    │   └── UniqueConflict       its unique key is held by another job, and a duplicate was to be rejected
+    │   ├── UniqueConflict       its unique key is held by another job, and a duplicate was to be rejected
+    │   ├── ReadOnlyTransaction  the transaction may not write: a standby, or SET TRANSACTION READ ONLY
+    │   └── CommitUnknown        the connection was lost while committing: the job may be stored or not
     ├── PayloadMismatch          a stored payload no longer fits the task's signature
     ├── SchemaError              the database's schema and this code do not fit
     │   ├── SchemaMissing        nothing is installed under that name
@@ -52,11 +54,14 @@ class EnqueueError(SamecommitError):
 
 
 class PayloadError(EnqueueError):
-    """An argument or result that cannot be stored; ``path`` says where it sits, as in ``$.items[3].price``."""
+    """An argument or result that cannot be stored.
 
-    def __init__(self, message: str, path: str = "$") -> None:
+    ``path`` says where it sits, as in ``$.items[3].price``; ``index`` which job of a batch has it, from 0.
+    """
+
+    def __init__(self, message: str, path: str = "$", index: int | None = None) -> None:
         super().__init__(message)
-        self.path = path
+        self.path, self.index = path, index
 
 
 class NotInTransaction(EnqueueError):
@@ -77,6 +82,14 @@ class UniqueConflict(EnqueueError):
     def __init__(self, message: str, *, key: str, scope: str, job_id: int) -> None:
         super().__init__(message)
         self.key, self.scope, self.job_id = key, scope, job_id
+
+
+class ReadOnlyTransaction(EnqueueError):
+    """The caller's transaction may not write."""
+
+
+class CommitUnknown(EnqueueError):
+    """The connection was lost while committing, so nobody knows whether the job is stored; a unique key makes it safe to repeat."""
 
 
 class PayloadMismatch(SamecommitError):
