@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from samecommit.definition import EnqueueOptions, TaskDefinition, check_name
-from samecommit.errors import ConfigError, EnqueueError, NotInTransaction, PayloadError
+from samecommit.errors import ConfigError, PayloadError
 from samecommit.job import Enqueued
 from samecommit.payload import encode_plain
-from samecommit.storage.connections import AsyncConn, SyncConn, door_for, translate
+from samecommit.storage.connections import AsyncConn, SyncConn
 from samecommit.storage.query import statement
+from samecommit.storage.writing import write
 from samecommit.unique import conflict, unique_values
 
 if TYPE_CHECKING:
@@ -145,51 +146,15 @@ class Task(Generic[P, R]):
 
 def store(conn: Any, job: NewJob[R], schema: str) -> Any:
     """Store a prepared job on a connection of any kind; a coroutine when the connection is asynchronous."""
-    door, is_async = door_for(conn)
-    return _store_async(door, conn, job, schema) if is_async else _store(door, conn, job, schema)
-
-
-def _store(door: Any, conn: Any, job: NewJob[R], schema: str) -> Enqueued[R]:
-    query = statement("job/enqueue", schema)
-    try:
-        if door.in_transaction(conn):
-            return job.stored(*door.fetch(conn, query, job.values)[0])
-        if not job.own_transaction:
-            raise _outside(job)
-        with door.transaction(conn):
-            return job.stored(*door.fetch(conn, query, job.values)[0])
-    except EnqueueError:
-        raise
-    except Exception as error:
-        ours = translate(error)
-        if ours is error:
-            raise
-        raise ours from error
-
-
-async def _store_async(door: Any, conn: Any, job: NewJob[R], schema: str) -> Enqueued[R]:
-    query = statement("job/enqueue", schema)
-    try:
-        if await door.in_transaction(conn):
-            return job.stored(*(await door.fetch(conn, query, job.values))[0])
-        if not job.own_transaction:
-            raise _outside(job)
-        async with door.transaction(conn):
-            return job.stored(*(await door.fetch(conn, query, job.values))[0])
-    except EnqueueError:
-        raise
-    except Exception as error:
-        ours = translate(error)
-        if ours is error:
-            raise
-        raise ours from error
-
-
-def _outside(job: NewJob[Any]) -> NotInTransaction:
-    return NotInTransaction(
-        f"task {job.values['kind']!r} was enqueued outside a transaction, on a connection that commits each statement: the job "
-        "could exist without your data. Open a transaction around both, use app.enqueue(...) in a script, or say "
-        "using(own_transaction=True)"
+    return write(
+        conn,
+        statement("job/enqueue", schema),
+        job.values,
+        made=job.stored,
+        own_transaction=job.own_transaction,
+        outside=f"task {job.values['kind']!r} was enqueued outside a transaction, on a connection that commits each statement: "
+        "the job could exist without your data. Open a transaction around both, use app.enqueue(...) in a script, or say "
+        "using(own_transaction=True)",
     )
 
 
