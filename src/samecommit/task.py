@@ -20,34 +20,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 _KNOWN_OPTIONS = frozenset(EnqueueOptions.__annotations__)
-
-
-class NewJob(Generic[R]):
-    """A job to be: its arguments checked and encoded, its options ready for the statement. Made by ``task.job(...)``."""
-
-    __slots__ = ("own_transaction", "rejects_duplicate", "task", "values")
-
-    def __init__(
-        self, task: Task[..., R], values: dict[str, Any], *, own_transaction: bool, rejects_duplicate: bool = False
-    ) -> None:
-        self.task, self.values = task, values
-        self.own_transaction, self.rejects_duplicate = own_transaction, rejects_duplicate
-
-    def __repr__(self) -> str:
-        return f"<NewJob {self.values['kind']} {self.values['payload']}>"
-
-    def stored(self, job_id: int, created: bool, replaced: bool) -> Enqueued[R]:
-        """Return what became of the job, in the columns of the contract's ``enqueue``.
-
-        Raises:
-            UniqueConflict: its key is held by another job, and it asked to be rejected then.
-        """
-        if self.rejects_duplicate and not created:
-            values = self.values
-            raise conflict(values["unique_key"], values["unique_scope"] or values["kind"], job_id)
-        return Enqueued(job_id, created, replaced)
 
 
 class Task(Generic[P, R]):
@@ -64,6 +37,7 @@ class Task(Generic[P, R]):
         self.definition = definition
         self._schema = schema
         self._options: EnqueueOptions = options or {}
+        self._job_options = _job_options(definition, self._options)
         self.__doc__ = definition.fn.__doc__
         self.__name__ = definition.name
         self.__wrapped__ = definition.fn
@@ -92,12 +66,7 @@ class Task(Generic[P, R]):
         Raises:
             PayloadError: an argument is missing, unknown, of the wrong type or cannot be stored; says which and where.
         """
-        return NewJob(
-            self,
-            self._values(self.definition.codec.encode(args, kwargs)),
-            own_transaction=bool(self._options.get("own_transaction")),
-            rejects_duplicate=self._options.get("on_conflict") == "reject",
-        )
+        return NewJob(self._job_options, self.definition.codec.encode(args, kwargs))
 
     @overload
     def enqueue(self, conn: AsyncConn, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued[R]]: ...
@@ -116,45 +85,34 @@ class Task(Generic[P, R]):
             UnknownQueue: the queue does not exist; the transaction must be rolled back.
             UnsupportedConnection: the object is no known connection.
         """
-        return store(conn, self.job(*args, **kwargs), self._schema())
-
-    def _values(self, payload: str) -> dict[str, Any]:
-        options, definition = self._options, self.definition
-        delay = options.get("delay")
-        return {
-            "kind": definition.name,
-            "payload": payload,
-            "queue": check_name("queue", options.get("queue", definition.queue)),
-            "priority": _number("priority", options.get("priority", definition.priority), -100, 100),
-            "run_at": _moment("run_at", options.get("run_at")),
-            "delay_seconds": _seconds(delay),
-            "max_attempts": _number("max_attempts", options.get("max_attempts", definition.max_attempts), 1, 32767),
-            "tags": _tags(options.get("tags")),
-            "parent_id": options.get("parent_id"),
-            "effect_key": _text("effect_key", options.get("effect_key")),
-            "expires_at": _moment("expires_at", options.get("expires_at")),
-            "payload_version": definition.version,
-            "meta": encode_plain(meta, max_bytes=65_536) if (meta := options.get("meta")) else None,
-            **unique_values(
-                options.get("unique"),
-                scope=options.get("unique_scope"),
-                window=options.get("unique_for"),
-                on_conflict=options.get("on_conflict", "existing"),
-            ),
-        }
+        return perform(conn, enqueue(self.job(*args, **kwargs), self._schema()))
 
 
-def store(conn: Any, job: NewJob[R], schema: str) -> Any:
-    """Store a prepared job on a connection of any kind; a coroutine when the connection is asynchronous."""
-    return write(
-        conn,
-        statement("job/enqueue", schema),
-        job.values,
-        made=job.stored,
-        own_transaction=job.own_transaction,
-        outside=f"task {job.values['kind']!r} was enqueued outside a transaction, on a connection that commits each statement: "
-        "the job could exist without your data. Open a transaction around both, use app.enqueue(...) in a script, or say "
-        "using(own_transaction=True)",
+def _job_options(definition: TaskDefinition, options: EnqueueOptions) -> JobOptions:
+    values = {
+        "kind": definition.name,
+        "queue": check_name("queue", options.get("queue", definition.queue)),
+        "priority": _number("priority", options.get("priority", definition.priority), -100, 100),
+        "run_at": _moment("run_at", options.get("run_at")),
+        "delay_seconds": _seconds(options.get("delay")),
+        "max_attempts": _number("max_attempts", options.get("max_attempts", definition.max_attempts), 1, 32767),
+        "tags": _tags(options.get("tags")),
+        "parent_id": _number("parent_id", options.get("parent_id"), 1, 2**63 - 1),
+        "effect_key": _text("effect_key", options.get("effect_key")),
+        "expires_at": _moment("expires_at", options.get("expires_at")),
+        "payload_version": definition.version,
+        "meta": encode_plain(meta, max_bytes=65_536) if (meta := options.get("meta")) else None,
+        **unique_values(
+            options.get("unique"),
+            scope=options.get("unique_scope"),
+            window=options.get("unique_for"),
+            on_conflict=options.get("on_conflict", "existing"),
+        ),
+    }
+    return JobOptions(
+        values,
+        own_transaction=bool(options.get("own_transaction")),
+        rejects_duplicate=options.get("on_conflict") == "reject",
     )
 
 
@@ -165,11 +123,17 @@ def _number(name: str, value: int | None, least: int, most: int) -> int | None:
     return value
 
 
-def _moment(name: str, value: datetime | None) -> datetime | None:
-    if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
+def _moment(name: str, value: datetime | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
         msg = f"{name} is {value!r}: give a datetime with a time zone"
         raise ConfigError(msg)
-    return value
+    try:
+        return as_text(value)
+    except OverflowError:
+        msg = f"{name} is {value!r}: it has no place in the calendar in UTC"
+        raise ConfigError(msg) from None
 
 
 def _seconds(delay: timedelta | float | None) -> float:
