@@ -22,6 +22,8 @@ from samecommit.errors import (
     UnknownQueue,
 )
 
+_CHATTER = re.compile(r"^connection (?:failed|is bad): |\s*Is the server running .*?\?", re.DOTALL)
+
 
 class Exit(IntEnum):
     """The exit statuses of every command."""
@@ -90,7 +92,7 @@ def explain(error: BaseException) -> tuple[str, str, Exit]:
 
 def one_line(error: BaseException) -> str:
     """Return an error's message in one line, without a password that a driver may have put there."""
-    return mask(" ".join(str(error).split()))
+    return mask(" ".join(_CHATTER.sub("", str(error)).split()))
 
 
 def mask(text: str) -> str:

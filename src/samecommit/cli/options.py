@@ -8,10 +8,13 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from samecommit.storage.operate import Operator
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,9 +35,11 @@ class Manner:
         if self.json:
             sys.stdout.write(json.dumps({"ok": True, "data": data, **more}, default=str, ensure_ascii=False) + "\n")
             return
-        console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False, emoji=False)
+        # what is piped has no width: a table must not be cut for a terminal that is not there
+        width = None if sys.stdout.isatty() else 240
+        console = Console(width=width, highlight=False, markup=False, emoji=False)
         for line in lines:
-            console.print(line)
+            console.print(line, soft_wrap=isinstance(line, str))
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,10 +56,15 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def database(command: Command) -> Command:
-    """Give a command ``--dsn`` and ``--schema``."""
-    help_text = "The schema it is installed in."
+    """Give a command ``--dsn`` and ``--schema``; a group's are those of its commands, unless they have their own."""
     return dsn_option(
-        click.option("--schema", default="samecommit", show_default=True, metavar="NAME", help=help_text)(command)
+        click.option(
+            "--schema",
+            default=None,
+            metavar="NAME",
+            callback=_chosen_schema,
+            help="The schema it is installed in; samecommit when not given.",
+        )(command)
     )
 
 
@@ -68,8 +78,28 @@ def dsn_option(command: Command) -> Command:
     )(command)
 
 
-def _checked_dsn(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def _chosen_schema(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+    return _own_or_groups(ctx, "schema", value) or "samecommit"
+
+
+def _checked_dsn(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    value = _own_or_groups(ctx, "dsn", value)
     return value if value is None else check_dsn(value, "--dsn")
+
+
+def _own_or_groups(ctx: click.Context, name: str, value: str | None) -> str | None:
+    return value if value is not None or ctx.parent is None else ctx.parent.params.get(name)
+
+
+def operator(dsn: str | None, schema: str) -> Operator:
+    """Connect as an operator.
+
+    Raises:
+        SchemaError: the schema is missing or does not fit this version.
+    """
+    from samecommit.storage.operate import Operator
+
+    return Operator.connect(resolve_dsn(dsn), schema)
 
 
 def resolve_dsn(dsn: str | None) -> str:

@@ -15,8 +15,15 @@ from samecommit.cli.options import Manner, common
 COMMANDS = {
     "bench": "samecommit.cli.bench",
     "demo": "samecommit.cli.demo",
+    "dev": "samecommit.cli.dev",
+    "enqueue": "samecommit.cli.enqueue",
+    "failures": "samecommit.cli.failures",
+    "jobs": "samecommit.cli.jobs",
     "migrate": "samecommit.cli.migrate",
+    "queues": "samecommit.cli.queues",
+    "sql": "samecommit.cli.sql",
     "worker": "samecommit.cli.worker",
+    "workers": "samecommit.cli.workers",
 }
 
 

@@ -14,17 +14,20 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from samecommit.cli.failure import Exit
 from samecommit.cli.log import Log
 from samecommit.cli.options import describe_dsn
+from samecommit.clock import Monotonic, monotonic
+from samecommit.worker.supervisor import TOGETHER_SECONDS
 
 if TYPE_CHECKING:
     from samecommit.worker.worker import Worker
 
-STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+_SIGHUP = getattr(signal, "SIGHUP", None)
 LINGER_SECONDS = 10.0
 """How much longer than its grace period a process may take to end."""
 
@@ -35,38 +38,50 @@ class Stopper:
     Args:
         stop: called in the event loop with ``now``.
         grace_seconds: how long the first stop may take before the process is ended by force.
+        is_child: whether a supervisor says how to stop: SIGTERM gracefully, SIGINT at once.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, stop: Callable[[bool], None], log: Log, grace_seconds: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[bool], None],
+        log: Log,
+        *,
+        grace_seconds: float,
+        is_child: bool = False,
+        clock: Monotonic = monotonic,
     ) -> None:
-        self._loop, self._stop, self._log, self._grace_seconds = loop, stop, log, grace_seconds
-        self.asked = 0
+        self._loop, self._stop, self._log, self._clock = loop, stop, log, clock
+        self._grace_seconds, self._is_child = grace_seconds, is_child
+        self._asked = 0
+        self._asked_at = -TOGETHER_SECONDS
 
     def install(self) -> None:
         """Take over the signals; to be called in the main thread."""
-        for number in STOP_SIGNALS:
+        for number in {signal.SIGTERM, signal.SIGINT, _SIGHUP or signal.SIGTERM}:
             signal.signal(number, self._heard)
 
     def _heard(self, number: int, _frame: FrameType | None) -> None:
-        self.ask(signal.Signals(number).name)
+        now = self._clock()
+        is_repeated = number == _SIGHUP or (self._is_child and number == signal.SIGTERM)
+        if self._asked and (is_repeated or now - self._asked_at < TOGETHER_SECONDS):
+            return
+        self._asked += 2 if self._is_child and number == signal.SIGINT and not self._asked else 1
+        self._asked_at = now
+        self._ask(signal.Signals(number).name)
 
-    def ask(self, why: str) -> None:
+    def _ask(self, why: str) -> None:
         """Stop: gracefully the first time, at once the second, without a word the third."""
-        self.asked += 1
-        if self.asked > 2:
+        if self._asked > 2:
             os._exit(Exit.FAILED)
-        now = self.asked == 2
-        grace = 0.0 if now else self._grace_seconds
-        how = "stopping now" if now else f"stopping: running jobs have {grace:g} s; again to stop now"
+        is_now = self._asked == 2
+        grace = 0.0 if is_now else self._grace_seconds
         end_within(grace + LINGER_SECONDS, Exit.FAILED)
-        threading.Thread(
-            target=self._log.write,
-            args=("info", "Stopping", f"{why}: {how}"),
-            kwargs={"why": why, "now": now},
-            daemon=True,
-        ).start()  # a signal may arrive while this thread writes a line and holds the log's lock
-        self._loop.call_soon_threadsafe(self._stop, now)
+        how = "stopping now" if is_now else f"stopping: running jobs have {grace:g} s; again to stop now"
+        # on a thread: a signal may arrive while this one writes a line and holds the log's lock
+        news = partial(self._log.write, "info", "Stopping", f"{why}: {how}", why=why, now=is_now)
+        threading.Thread(target=news, daemon=True).start()
+        self._loop.call_soon_threadsafe(self._stop, is_now)
 
 
 def end_within(seconds: float, status: int) -> None:
@@ -86,7 +101,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
-def serve(worker: Worker, log: Log) -> int:
+def serve(worker: Worker, log: Log, *, is_child: bool = False) -> int:
     """Run a worker until it is told to stop; return the exit status.
 
     Raises:
@@ -96,7 +111,7 @@ def serve(worker: Worker, log: Log) -> int:
     _check_database(worker.dsn, worker.schema)
     worker.signals.subscribe(log.hear)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        status = runner.run(_run(worker, log))
+        status = runner.run(_run(worker, log, is_child=is_child))
         sys.stdout.flush()
         end_within(LINGER_SECONDS, status)
     return status
@@ -111,10 +126,10 @@ def _check_database(dsn: str, schema: str) -> None:
         check_version(conn, schema)
 
 
-async def _run(worker: Worker, log: Log) -> int:
+async def _run(worker: Worker, log: Log, *, is_child: bool) -> int:
     loop = asyncio.get_running_loop()
-    stopper = Stopper(loop, lambda now: worker.stop(now=now), log, worker.config.grace_seconds)
-    stopper.install()
+    grace_seconds = worker.config.grace_seconds
+    Stopper(loop, lambda now: worker.stop(now=now), log, grace_seconds=grace_seconds, is_child=is_child).install()
     log.write("info", "Starting", _start_line(worker, loop), pid=os.getpid(), schema=worker.schema)
     await worker.run()
     return Exit.OK

@@ -58,7 +58,7 @@ def worker(
     app = locate(target)
     made = app.worker(worker_config(app.worker_config, given))
     made.dsn = check_dsn(dsn if dsn is not None else made.dsn, "the application's DSN")
-    return serve(made, log)
+    return serve(made, log, is_child=child is not None)
 
 
 def _supervise(manner: Manner, processes: int, given: dict[str, Any], log: Log) -> int:

@@ -45,21 +45,20 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         return numbers if len(numbers) == self._count else self.fail(f"give {self.name}", param, ctx)
 
 
-_COUNT, _SECONDS = click.IntRange(min=1), click.FloatRange(min=0, min_open=True)
 OPTIONS: dict[str, tuple[Any, str]] = {
     "queues": (Names(), "Queues to work on; all there are, new ones included, when not given."),
-    "concurrency": (_COUNT, "Handlers at once."),
-    "threads": (_COUNT, "Handlers that are plain functions, at once."),
-    "lease_seconds": (_SECONDS, "How long a silent process keeps its jobs."),
-    "heartbeat_seconds": (_SECONDS, "How often it says that it lives."),
-    "reap_seconds": (_SECONDS, "How often dead leases are looked for."),
-    "stall_seconds": (_SECONDS, "How long the event loop may stand still before the process counts as hung."),
-    "timeout_seconds": (_SECONDS, "The longest attempt, unless its task says otherwise."),
-    "grace_seconds": (_SECONDS, "How long a stop waits for running handlers."),
-    "poll_seconds": (_SECONDS, "The longest sleep between two looks when no bell is heard."),
-    "batch": (_COUNT, "Most jobs in one claim, and most ends in one write."),
-    "crash_limit": (_COUNT, "Lone crashes before a job is held."),
-    "failed_age_days": (_COUNT, "When failed jobs move to the history."),
+    "concurrency": (click.INT, "Handlers at once."),
+    "threads": (click.INT, "Handlers that are plain functions, at once."),
+    "lease_seconds": (click.FLOAT, "How long a silent process keeps its jobs."),
+    "heartbeat_seconds": (click.FLOAT, "How often it says that it lives."),
+    "reap_seconds": (click.FLOAT, "How often dead leases are looked for."),
+    "stall_seconds": (click.FLOAT, "How long the event loop may stand still before the process counts as hung."),
+    "timeout_seconds": (click.FLOAT, "The longest attempt, unless its task says otherwise."),
+    "grace_seconds": (click.FLOAT, "How long a stop waits for running handlers."),
+    "poll_seconds": (click.FLOAT, "The longest sleep between two looks when no bell is heard."),
+    "batch": (click.INT, "Most jobs in one claim, and most ends in one write."),
+    "crash_limit": (click.INT, "Lone crashes before a job is held."),
+    "failed_age_days": (click.INT, "When failed jobs move to the history."),
     "retention_days": (Numbers("SHORT,DEFAULT,LONG"), "How long the history keeps its three classes."),
     "backoff": (Numbers("BASE,FACTOR,CAP,JITTER"), "Retries: seconds, factor, longest seconds, jitter from 0 to 1."),
     "doorbell": (bool, "Wait for the bell, or only poll (behind a transaction pooler)."),
@@ -72,7 +71,8 @@ def worker_options(command: Command) -> Command:
     for name, (kind, text) in reversed(OPTIONS.items()):
         flag = name.replace("_", "-")
         spelled = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
-        command = click.option(spelled, name, type=kind, default=None, help=text)(command)
+        metavar = {"integer": "N", "float": "SECONDS"}.get(getattr(kind, "name", ""))
+        command = click.option(spelled, name, type=kind, default=None, metavar=metavar, help=text)(command)
     return command
 
 

@@ -6,9 +6,10 @@ The parent runs the same command N times and does nothing else: it holds no conn
 
 - A child that ends by itself is started again: at once after a steady life, else after a growing pause. One that ends
   as wrongly used (status 2) is not: it would end so for ever. When no child is left the parent ends with that status.
-- The first SIGTERM or SIGINT is passed on as SIGTERM: children stop gracefully. The second is passed on too: they stop at
-  once. The third, or a child that outlives its grace, kills. Children have groups of their own, so that a terminal's
-  Ctrl-C reaches them through the parent only, and once.
+- The first SIGTERM or SIGINT is passed on as SIGTERM: children stop gracefully. The second is passed on as SIGINT: they
+  stop at once. The third, or a child that outlives its grace, kills. To a child SIGTERM means the same however often it
+  comes, since a service manager may send it to every process of a service, and the parent passes its own on. Children
+  have groups of their own, so that a terminal's Ctrl-C reaches them through the parent only.
 - A parent that is killed takes its children along: their standard input ends, and on Linux the kernel tells them too
   (PR_SET_PDEATHSIG). Both come as SIGHUP, which stops gracefully and never counts as a second signal.
 
@@ -34,6 +35,9 @@ from samecommit.signals import Signal, Signals
 
 WRONG_USAGE = 2
 """The status of a child that was given what it cannot run; see ``samecommit.cli.failure``."""
+
+TOGETHER_SECONDS = 0.2
+"""Signals that come as close as this are one, sent to a process and to its group."""
 
 _STEADY_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
@@ -125,6 +129,7 @@ class Supervisor:
         self._events: queue.SimpleQueue[_Ended | _Asked] = queue.SimpleQueue()
         self.children = [Child(number=number) for number in range(1, count + 1)]
         self._asked = 0
+        self._asked_at = -TOGETHER_SECONDS
         self._kill_at: float | None = None
         self._status = 0
 
@@ -207,7 +212,9 @@ class Supervisor:
         lived = self._clock() - child.started
         pause = None if self._asked or status == WRONG_USAGE else self._pause(child, lived)
         child.restart_at = None if pause is None else self._clock() + pause
-        if pause is None and status:
+        # one that had not yet set up its signals when it was told to stop had nothing to finish either
+        is_clean = status == 0 or (bool(self._asked) and status == -signal.SIGTERM)
+        if pause is None and not is_clean:
             self._status = WRONG_USAGE if status == WRONG_USAGE else max(self._status, 1)
         pid = process.pid if process is not None else 0
         self._signals.emit(
@@ -222,9 +229,11 @@ class Supervisor:
 
     def _stop(self, number: int) -> None:
         """Pass a stop on; SIGHUP says that a terminal is gone, and counts only if nobody asked before."""
-        if self._asked and number == getattr(signal, "SIGHUP", None):
+        now = self._clock()
+        if self._asked and (number == getattr(signal, "SIGHUP", None) or now - self._asked_at < TOGETHER_SECONDS):
             return
         self._asked += 1
+        self._asked_at = now
         for child in self.children:
             child.restart_at = None
         alive = self._alive
@@ -234,7 +243,7 @@ class Supervisor:
             return
         for child in alive:
             assert child.process is not None
-            child.process.terminate()
+            child.process.send_signal(signal.SIGTERM if self._asked == 1 else signal.SIGINT)
         grace = self._grace_seconds if self._asked == 1 else 0.0
         self._kill_at = None if grace is None else self._clock() + grace + _MARGIN_SECONDS
 
