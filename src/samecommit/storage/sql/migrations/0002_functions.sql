@@ -603,11 +603,11 @@ BEGIN ATOMIC
     FROM summed WHERE workers = 0
     UNION ALL
     SELECT 12, 'no_worker_for_queue',
-           format('none of the %s living workers works on queue %L: start one that does', workers, why_line.queue), NULL
+           format('no living worker (%s) works on queue %L: start one that does', workers, why_line.queue), NULL
     FROM summed WHERE workers > 0 AND serving = 0
     UNION ALL
     SELECT 13, 'kind_unknown',
-           format('none of the %s living workers on queue %L knows kind %L: is it misspelt, or is their code older than the job?',
+           format('no living worker (%s) on queue %L knows kind %L: is it misspelt, or is their code older than the job?',
                   serving, why_line.queue, why_line.kind), NULL
     FROM summed WHERE serving > 0 AND able = 0
     UNION ALL
@@ -617,11 +617,11 @@ BEGIN ATOMIC
     FROM :"schema".cooldown AS c
     WHERE c.kind = why_line.kind AND c.until_at > clock_timestamp()
     UNION ALL
-    SELECT 15, 'workers_stopping', format('all %s workers that could run it are stopping', able), NULL
+    SELECT 15, 'workers_stopping', format('every worker that could run it (%s) is stopping', able), NULL
     FROM summed WHERE able > 0 AND working = 0
     UNION ALL
     SELECT 16, 'workers_busy',
-           format('all %s workers that could run it are busy: %s jobs run', working, running), NULL
+           format('every worker that could run it (%s) is busy; jobs running: %s', working, running), NULL
     FROM summed WHERE working > 0 AND free = 0
     UNION ALL
     SELECT 17, 'worker_note', format('worker %s on %s says: %s', l.pid, l.host, l.note), NULL
@@ -669,7 +669,7 @@ BEGIN ATOMIC
     FROM mine AS m WHERE m.blocked_by = 'kind'
     UNION ALL
     SELECT 4, m.shown, 'suspect',
-           format('the last %s workers that held it died: it runs apart from other jobs, when a worker has nothing else to do%s',
+           format('workers that died with it: %s; it runs apart from other jobs, when a worker has nothing else to do%s',
                   m.lost, CASE WHEN m.is_early THEN ' and not before ' || :"schema".said(m.run_at) END),
            CASE WHEN m.is_early THEN m.run_at END
     FROM mine AS m WHERE m.blocked_by = 'suspect'
@@ -688,7 +688,7 @@ BEGIN ATOMIC
     SELECT 30, m.shown, 'in_line',
            CASE WHEN a.is_cut THEN format('in line in queue %L behind at least %s jobs', m.queue, a.jobs)
                 WHEN a.jobs = 0 THEN format('next in line in queue %L', m.queue)
-                ELSE format('in line in queue %L behind %s jobs', m.queue, a.jobs) END, NULL
+                ELSE format('in line in queue %L, jobs before it: %s', m.queue, a.jobs) END, NULL
     FROM mine AS m
     CROSS JOIN ahead AS a
     WHERE m.pos IS NOT NULL;
@@ -830,7 +830,7 @@ BEGIN ATOMIC
         UNION ALL
         SELECT 30, CASE WHEN count(*) FILTER (WHERE claim_id IS NULL) > 0 THEN 'in_line' ELSE 'empty' END,
                CASE WHEN count(*) FILTER (WHERE claim_id IS NULL) > 0
-                    THEN format('%s%s jobs are in line, the oldest due since %s',
+                    THEN format('jobs in line: %s%s, the oldest due since %s',
                                 CASE WHEN count(*) >= 10000 THEN 'at least ' END, count(*) FILTER (WHERE claim_id IS NULL),
                                 :"schema".said(min(run_at) FILTER (WHERE claim_id IS NULL)))
                     ELSE 'nothing is in line' END, NULL
