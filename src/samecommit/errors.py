@@ -12,6 +12,7 @@
     │   ├── NotInTransaction     the connection would commit by itself, which would reopen the gap
     │   ├── UnsupportedConnection  an object that is no known connection kind
     │   ├── UnknownQueue         no such queue in the database
+    │   ├── EventRefused         an event that a matching destination could never take
     │   ├── UniqueConflict       its unique key is held by another job, and a duplicate was to be rejected
     │   ├── ReadOnlyTransaction  the transaction may not write: a standby, or SET TRANSACTION READ ONLY
     │   └── CommitUnknown        the connection was lost while committing: the job may be stored or not
@@ -90,6 +91,10 @@ class ReadOnlyTransaction(EnqueueError):
 
 class CommitUnknown(EnqueueError):
     """The connection was lost while committing, so nobody knows whether the job is stored; a unique key makes it safe to repeat."""
+
+
+class EventRefused(EnqueueError):
+    """A destination could never take the event, so it is refused where its emitter can see it."""
 
 
 class PayloadMismatch(SamecommitError):
