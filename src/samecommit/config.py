@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from samecommit.definition import check_name
 from samecommit.errors import ConfigError
 from samecommit.retry import Backoff
 
@@ -54,6 +55,8 @@ class WorkerConfig:
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 msg = f"{item.name} is {value!r}: give a number above 0"
                 raise ConfigError(msg)
+        for name in self.queues or ():
+            check_name("queue", name)
         if self.heartbeat_seconds * 2 >= self.lease_seconds:
             msg = (
                 f"heartbeat_seconds is {self.heartbeat_seconds!r} and lease_seconds {self.lease_seconds!r}: "

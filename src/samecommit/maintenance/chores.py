@@ -59,6 +59,7 @@ class Chores:
             Chore("kinds", self.sort_kinds, 20.0),
             Chore("holds", self.expire_holds, 10.0),
             Chore("failed", self.age_failed, 300.0),
+            Chore("keys", self.sweep_keys, 60.0),
             Chore("days", self._retention.run, 600.0),
         ]
         self._connects = -1
@@ -149,3 +150,8 @@ class Chores:
         age = self._config.failed_age_days * 86_400.0
         moved = (await self._link.fetch("chore/age_failed", age_seconds=age, room=_ROOM))[0][0]
         return 0.05 if moved >= _ROOM else 60.0
+
+    async def sweep_keys(self) -> float:
+        """Drop unique keys whose window is over."""
+        swept = (await self._link.fetch("unique/sweep", room=_ROOM))[0][0]
+        return 0.05 if swept >= _ROOM else 30.0
