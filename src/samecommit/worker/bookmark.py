@@ -97,7 +97,7 @@ class Bookmarks:
         return self._order
 
     def sample(self, xmin: int, xmax: int, last_pos: int) -> None:
-        """Take a horizon sample, made before the claim that it belongs to."""
+        """Take a horizon sample, made before the claim whose `claimed` call uses it."""
         self._samples.append((self._last_pos, xmax + _XID_MARGIN))
         self._last_pos = last_pos
         while self._samples and self._samples[0][1] <= xmin:

@@ -1,7 +1,7 @@
 """Claims jobs for as long as there is room: one turn is one look at the line.
 
 A turn: refresh what is known of the world when it is old (queues open, kinds that cool down, suspects), ask the executor
-for room, take a horizon sample when looking back, claim, move the marks, hand over. When nothing was found the sleeps grow
+for room, claim, move the marks, hand over, and sample the horizon for the next look back. When nothing was found the sleeps grow
 from 5 ms to half a second, or to two seconds while every bell is held; a bell, a new lane or a freed slot ends them.
 """
 
@@ -25,6 +25,7 @@ _VIEW_SECONDS = 1.0
 _FIRST_SLEEP = 0.005
 _HELD_SLEEP = 2.0
 _LOOK_BACK_SECONDS = 0.025
+_SAMPLE_SECONDS = 0.01
 _FULL_LOOK_SECONDS = 45.0
 _BUSY_ROWS = 32
 _SUSPECT_PATIENCE_SECONDS = 30.0
@@ -65,6 +66,8 @@ class Claimer:
         self._look_back_seconds = _LOOK_BACK_SECONDS
         self._full_look_at = clock() + _FULL_LOOK_SECONDS * random.random()
         self._is_caught_up = True
+        self._sampled = -1e9
+        self._has_new_lanes = False
         self._empty_turns = 0
         self._suspects: int | None = None
         self._suspect_since: float | None = None
@@ -118,17 +121,6 @@ class Claimer:
         row = (await self._link.fetch("claim/suspects", queue_ids=list(self._queue_ids), kinds=self._kinds))[0]
         self._suspects = row[0]
 
-    async def _look(self) -> None:
-        """Take a horizon sample, and up any lanes that are new."""
-        queue_ids, aboves, belows = self._marks.gaps()
-        row = (
-            await self._link.fetch(
-                "claim/horizon", queue_ids=bigints(queue_ids), aboves=bigints(aboves), belows=bigints(belows)
-            )
-        )[0]
-        self._marks.sample(row[0], row[1], row[2])
-        self._marks.add((lane >> 16, (lane & 0xFFFF) - 0x8000) for lane in row[3])
-
     def _mode(self) -> Mode:
         now = self._clock()
         if now >= self._full_look_at:
@@ -138,38 +130,46 @@ class Claimer:
         return "forward"
 
     async def _claim(self, lease_id: int, room: int) -> int:
-        mode, began = self._mode(), self._clock()
-        if mode != "forward":
-            await self._look()
-        lanes = self._marks.next_order()
-        if not lanes or not self._kinds:
-            self._is_caught_up = True
-            return 0
-        claim_id = secrets.randbits(63)
-        rows = await self._link.fetch(
-            "claim/claim",
-            claim_id=claim_id,
-            lease_id=lease_id,
-            queue_ids=[lane.queue_id for lane in lanes],
-            priorities=[lane.priority for lane in lanes],
-            starts=self._marks.starts(lanes, mode),
-            kinds=self._kinds,
-            room=room,
-        )
-        self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
+        lanes, mode, began = self._marks.next_order(), self._mode(), self._clock()
+        rows: list[Row] = []
+        if lanes and self._kinds:
+            claim_id = secrets.randbits(63)
+            rows = await self._link.fetch(
+                "claim/claim",
+                claim_id=claim_id,
+                lease_id=lease_id,
+                queue_ids=bigints(lane.queue_id for lane in lanes),
+                priorities=bigints(lane.priority for lane in lanes),
+                starts=bigints(self._marks.starts(lanes, mode)),
+                kinds=self._kinds,
+                room=room,
+            )
+            self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
+            await self._hand_over(claim_id, rows, lanes)
         self._is_caught_up = len(rows) < room
-        self._note_look(mode, began)
-        await self._hand_over(claim_id, rows, lanes)
+        if mode != "forward":
+            self._looked(mode, began)
+            await self._look(is_wanted=not rows)
         return len(rows)
 
-    def _note_look(self, mode: Mode, began: float) -> None:
-        if mode == "forward":
-            return
+    def _looked(self, mode: Mode, began: float) -> None:
         self._looked_back = self._clock()
         # a long writing transaction keeps the low mark back and makes looks dear: spend at most a tenth on them
         self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * (self._looked_back - began))
         if mode == "full" and self._is_caught_up:
             self._full_look_at = self._clock() + _FULL_LOOK_SECONDS * (0.75 + random.random() / 2)
+
+    async def _look(self, *, is_wanted: bool) -> None:
+        """Sample the horizon and find new lanes: after the claim, for the next one, so that no job waits for it."""
+        if not is_wanted and self._clock() - self._sampled < _SAMPLE_SECONDS:
+            return
+        self._sampled = self._clock()
+        queue_ids, aboves, belows = (bigints(column) for column in self._marks.gaps())
+        values = {"queue_ids": queue_ids, "aboves": aboves, "belows": belows}
+        xmin, xmax, last_pos, found = (await self._link.fetch("claim/horizon", **values))[0]
+        self._marks.sample(xmin, xmax, last_pos)
+        if self._marks.add((lane >> 16, (lane & 0xFFFF) - 0x8000) for lane in found):
+            self._has_new_lanes = True
 
     async def _hand_over(self, claim_id: int, rows: list[Row], lanes: list[Lane]) -> None:
         if not rows:
@@ -183,6 +183,8 @@ class Claimer:
             rows.sort(key=itemgetter(1))
         if any(row[_PAYLOAD] is None for row in rows):
             rows = await self._with_bodies(rows)
+        if self._lease() is None:
+            return  # lost while the bodies were fetched: the reaper has them
         self._executor.take(claim_id, rows)
         self._signals.emit(JobsClaimed(count=len(rows)))
 
@@ -203,6 +205,9 @@ class Claimer:
         if count:
             self._empty_turns = 0
             return 0.001
+        if self._has_new_lanes:
+            self._has_new_lanes = False
+            return 0.0
         self._empty_turns += 1
         self._bell.set_idle(True)
         longest = _HELD_SLEEP if self._bell.is_held else self._config.poll_seconds
