@@ -17,8 +17,12 @@ They are exceptions so that code deep inside a handler can end the attempt: ``ra
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
+
+from samecommit.errors import ConfigError
+from samecommit.retry import MAX_DELAY_SECONDS
 
 
 class Outcome(Exception):
@@ -43,8 +47,20 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
     return {name: getattr(outcome, name) for name in type(outcome).__slots__}
 
 
-def _seconds(after: float | timedelta | None) -> float | None:
-    return after.total_seconds() if isinstance(after, timedelta) else after
+def _seconds(name: str, after: Any) -> float:
+    """Return seconds from 0 to ten years; what is no number is refused here, where the handler's line is in the traceback."""
+    seconds = after.total_seconds() if isinstance(after, timedelta) else after
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or math.isnan(seconds):
+        msg = f"{name} is {after!r}: give seconds or a timedelta"
+        raise ConfigError(msg)
+    return float(min(max(seconds, 0.0), MAX_DELAY_SECONDS))
+
+
+def _moment(name: str, value: datetime) -> datetime:
+    if value.tzinfo is None:
+        msg = f"{name} is {value!r}: give a datetime with a time zone"
+        raise ConfigError(msg)
+    return value
 
 
 class Done(Outcome):
@@ -62,7 +78,8 @@ class Retry(Outcome):
     __slots__ = ("after", "reason")
 
     def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
-        self.after, self.reason = _seconds(after), reason
+        self.after = None if after is None else _seconds("after", after)
+        self.reason = reason
 
 
 class Snooze(Outcome):
@@ -71,7 +88,7 @@ class Snooze(Outcome):
     __slots__ = ("reason", "until")
 
     def __init__(self, until: datetime | timedelta | float, reason: str | None = None) -> None:
-        self.until = until.total_seconds() if isinstance(until, timedelta) else until
+        self.until = _moment("until", until) if isinstance(until, datetime) else _seconds("until", until)
         self.reason = reason
 
 
@@ -81,7 +98,7 @@ class RateLimited(Outcome):
     __slots__ = ("after", "reason")
 
     def __init__(self, after: float | timedelta, reason: str | None = None) -> None:
-        self.after = _seconds(after) or 0.0
+        self.after = _seconds("after", after)
         self.reason = reason
 
 
@@ -91,7 +108,8 @@ class Hold(Outcome):
     __slots__ = ("data", "reason", "until")
 
     def __init__(self, reason: str, data: Any = None, until: datetime | None = None) -> None:
-        self.reason, self.data, self.until = reason, data, until
+        self.reason, self.data = reason, data
+        self.until = None if until is None else _moment("until", until)
 
 
 class Fail(Outcome):

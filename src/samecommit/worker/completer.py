@@ -110,9 +110,12 @@ class Completer:
         if attempt.stop_reason == "cancel":
             self._told.append(job_id)
         match verdict:
-            case Drop():
+            case Drop() if attempt.stop_reason == "lost":
                 self._count_down(claim_id)
                 return
+            case Drop():
+                # refused by a finish of its own: fenced off, or only locked by somebody and still ours
+                self._verify.append((job_id, claim_id))
             case End() if attempt.is_ended_by_handler:
                 self._verify.append((job_id, claim_id))
             case End(state=state, result=result, error=error):

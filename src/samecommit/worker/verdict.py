@@ -73,7 +73,14 @@ def encode_result(task: TaskDefinition, value: Any) -> str | None:
 
 
 def judge_outcome(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
-    """Judge an outcome value, returned or raised."""
+    """Judge an outcome value, returned or raised; one that makes no sense is a failed attempt."""
+    try:
+        return _judge(outcome, job, task, fallback)
+    except Exception as error:  # noqa: BLE001 - an attempt without a verdict would run for ever
+        return _failed_attempt(job, task, fallback, describe(error))
+
+
+def _judge(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
     match outcome:
         case Done(result=result):
             return judge_value(result, job, task, fallback) if not isinstance(result, Outcome) else End("done")
@@ -82,11 +89,10 @@ def judge_outcome(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback:
         case Snooze(until=until, reason=reason):
             if isinstance(until, datetime):
                 return Settle("snoozed", run_at=until, error=clean(reason))
-            return Settle("snoozed", delay_seconds=max(float(until), 0.0), error=clean(reason))
+            return Settle("snoozed", delay_seconds=until, error=clean(reason))
         case RateLimited(after=after, reason=reason):
-            seconds = max(after or 0.0, 0.0)
             return Settle(
-                "rate limited", delay_seconds=seconds, error=clean(reason or "rate limited"), cools_seconds=seconds
+                "rate limited", delay_seconds=after, error=clean(reason or "rate limited"), cools_seconds=after
             )
         case Hold(reason=reason, data=data, until=until):
             return _held(job, task, fallback, reason, data, until)

@@ -33,6 +33,8 @@ from samecommit.worker.completer import Completer
 from samecommit.worker.executor import Executor
 from samecommit.worker.heartbeat import Heartbeat
 
+_LET_GO_SECONDS = 0.05
+
 
 class Worker:
     """Claims and runs jobs until it is told to stop.
@@ -213,8 +215,11 @@ class Worker:
         await services["claimer"].stop()
         given_back = await self._drain()
         await self._write_out()
-        for service in services.values():
-            await service.stop(1.0)
+        waits = {
+            "listener": _LET_GO_SECONDS,
+            "bell": _LET_GO_SECONDS,
+        }  # they only wait: nothing is lost by cutting it short
+        await asyncio.gather(*(service.stop(waits.get(name, 1.0)) for name, service in services.items()))
         await asyncio.to_thread(self.heartbeat.finish)
         for link in self._links.values():
             await link.close()
