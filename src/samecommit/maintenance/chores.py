@@ -55,7 +55,7 @@ class Chores:
         reap = config.reap_seconds
         self.chores = [
             Chore("promote", self.promote, 3.0),
-            Chore("reap", self.reap, max(2 * reap, 2.0)),
+            Chore("reap", self.reap, reap),
             Chore("kinds", self.sort_kinds, 20.0),
             Chore("holds", self.expire_holds, 10.0),
             Chore("failed", self.age_failed, 300.0),
