@@ -6,24 +6,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
 
 from samecommit.config import WorkerConfig
 from samecommit.context import AsyncContext, Context
 from samecommit.definition import TaskDefinition, define, where
 from samecommit.errors import ConfigError, TaskDefinitionError
-from samecommit.job import Enqueued
+from samecommit.job import Enqueued, EnqueuedMany, NewJob
+from samecommit.outbox.verbs import OutboxVerbs
 from samecommit.retry import RetryPolicy
 from samecommit.signals import Signals
-from samecommit.storage.connections import door_for
+from samecommit.storage.connections import AsyncConn, SyncConn, door_for, perform
+from samecommit.storage.enqueue_many import enqueue_many
 from samecommit.storage.query import check_schema, statement
-from samecommit.task import NewJob, Task, store
+from samecommit.task import Task
 
 if TYPE_CHECKING:
     from samecommit.embedded import EmbeddedServer
+    from samecommit.outbox.relays import Outbox
+    from samecommit.storage.alone import End
     from samecommit.storage.migrate import Migration
     from samecommit.worker.worker import Worker
 
@@ -44,10 +50,11 @@ class TaskDecorator(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
 
-class Tasks:
-    """Tasks without a database. Give it to an `App`: ``App(tasks=[billing.tasks])``."""
+class Tasks(OutboxVerbs):
+    """Tasks, event types and destinations without a database. Give it to an `App`: ``App(tasks=[billing.tasks])``."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._tasks: dict[str, Task[..., Any]] = {}
         self._by_kind: dict[str, Task[..., Any]] = {}
         self._parent: Tasks | None = None
@@ -146,6 +153,7 @@ class App(Tasks):
         tasks: registries to include.
         imports: modules to import before a worker starts, so that their tasks are declared.
         worker: settings of its workers.
+        source: who tells its events, a URI reference (CloudEvents' ``source``).
     """
 
     def __init__(
@@ -156,8 +164,10 @@ class App(Tasks):
         tasks: Iterable[Tasks] = (),
         imports: Iterable[str] = (),
         worker: WorkerConfig | None = None,
+        source: str = "samecommit",
     ) -> None:
         super().__init__()
+        self.source = source
         self._dsn = dsn
         self.schema = check_schema(schema)
         self.signals = Signals()
@@ -227,30 +237,168 @@ class App(Tasks):
                 values = {"name": name, "retention": None, "max_attempts": None}
                 door_for(conn)[0].fetch(conn, statement("queue/create", self.schema), values)
 
-    def enqueue(self, job: NewJob[R]) -> Enqueued[R]:
-        """Store one job in a transaction of its own: for scripts that have no other data to write.
+    @overload
+    def enqueue_many(
+        self,
+        conn: AsyncConn,
+        jobs: Iterable[NewJob[R]] | AsyncIterable[NewJob[R]],
+        /,
+        *,
+        progress: Callable[[int], None] | None = None,
+        own_transaction: bool = False,
+    ) -> Coroutine[Any, Any, EnqueuedMany[R]]: ...
+    @overload
+    def enqueue_many(
+        self,
+        conn: SyncConn,
+        jobs: Iterable[NewJob[R]],
+        /,
+        *,
+        progress: Callable[[int], None] | None = None,
+        own_transaction: bool = False,
+    ) -> EnqueuedMany[R]: ...
+    def enqueue_many(
+        self,
+        conn: Any,
+        jobs: Any,
+        /,
+        *,
+        progress: Callable[[int], None] | None = None,
+        own_transaction: bool = False,
+    ) -> Any:
+        """Store any number of jobs in the connection's open transaction, all of them or none.
 
-        Example: ``app.enqueue(enrich.job(lead_id=42))``.
-        """
-        import psycopg
+        The jobs are taken from the iterable a chunk at a time, so that a generator of a million needs the memory of a few
+        thousand. It is done when the call returns: with what became of each job, in order.
 
-        with psycopg.connect(self.dsn) as conn:
-            stored: Enqueued[R] = store(conn, job, self.schema)
-            return stored
+        Example: ``app.enqueue_many(conn, (enrich.job(lead_id=n) for n in ids), progress=print)``.
 
-    def worker(self, config: WorkerConfig | None = None) -> Worker:
-        """Return a worker for this application's tasks; ``await worker.run()`` works until ``worker.stop()``.
+        Args:
+            conn: as for `Task.enqueue`.
+            jobs: made by ``task.job(...)``, of one task or several; on an asynchronous connection also an async iterable.
+            progress: called after each chunk with how many are stored so far.
+            own_transaction: a connection that commits by itself will do; the jobs are then one transaction.
 
         Raises:
-            ConfigError: no tasks are declared.
+            PayloadError: a job's arguments cannot be stored; ``index`` says which job's. No error of this call leaves a
+                job behind or spoils the caller's transaction.
+            UnknownQueue, UniqueConflict, NotInTransaction, UnsupportedConnection: as for `Task.enqueue`.
         """
-        from samecommit.worker.worker import Worker
+        if hasattr(jobs, "__aiter__") and not door_for(conn)[1]:
+            msg = f"{jobs!r} is asynchronous and the connection is not: give a plain iterable, or an asynchronous connection"
+            raise TypeError(msg)
+        return perform(conn, enqueue_many(jobs, self.schema, progress=progress, own_transaction=own_transaction))
 
-        for name in self._imports:
-            import_module(name)
-        if not self._tasks:
+    def enqueue(self, job: NewJob[R], /) -> Enqueued[R]:
+        """Store one job in a transaction of its own, on a connection of its own: for scripts with no other data to write.
+
+        Example: ``app.enqueue(enrich.job(lead_id=42))``.
+
+        Raises:
+            CommitUnknown: the connection was lost before the database answered; nothing is tried again.
+        """
+        from samecommit.storage import alone
+
+        return alone.store(self.dsn, self.schema, job)
+
+    async def enqueue_async(self, job: NewJob[R], /) -> Enqueued[R]:
+        """Store one job in a transaction of its own; as `enqueue`."""
+        from samecommit.storage import alone
+
+        return await alone.store_async(self.dsn, self.schema, job)
+
+    @overload
+    def result(self, job: Enqueued[R], /, *, timeout: float = 60.0) -> R: ...
+    @overload
+    def result(self, job: int, /, *, timeout: float = 60.0) -> Any: ...
+    def result(self, job: Enqueued[Any] | int, /, *, timeout: float = 60.0) -> Any:
+        """Wait until a job has ended and return what its function returned, as the type that it declares.
+
+        Looks again and again, with pauses from 5 ms to half a second, on a connection of its own. Commit first: what is
+        not committed is not found.
+
+        Args:
+            job: what an enqueue returned, or the job's id.
+            timeout: seconds.
+
+        Raises:
+            JobError: the job failed or was cancelled; ``reason`` says why.
+            UnknownJob: nothing of that id is stored (any more).
+            TimeoutError: it has not ended in time; it goes on.
+            PayloadMismatch: the stored result does not fit what the function declares now.
+        """
+        from samecommit.storage import alone
+
+        return self._read(alone.wait_for(self.dsn, self.schema, _id_of(job), timeout))
+
+    @overload
+    async def result_async(self, job: Enqueued[R], /, *, timeout: float = 60.0) -> R: ...
+    @overload
+    async def result_async(self, job: int, /, *, timeout: float = 60.0) -> Any: ...
+    async def result_async(self, job: Enqueued[Any] | int, /, *, timeout: float = 60.0) -> Any:
+        """Wait until a job has ended and return what its function returned; as `result`."""
+        from samecommit.storage import alone
+
+        return self._read(await alone.wait_for_async(self.dsn, self.schema, _id_of(job), timeout))
+
+    def _read(self, end: End) -> Any:
+        if end.result is None:
+            return None
+        task = self._by_kind.get(end.kind)
+        codec = task.definition.result_codec if task is not None else None
+        return codec.decode(end.result) if codec is not None else msgspec.json.decode(end.result)
+
+    def worker(self, config: WorkerConfig | None = None, *, relay: bool = True) -> Worker:
+        """Return a worker for this application's tasks; ``await worker.run()`` works until ``worker.stop()``.
+
+        Args:
+            config: in place of the application's settings.
+            relay: carry events to their destinations, too; False when `relay` runs in processes of its own.
+
+        Raises:
+            ConfigError: neither tasks nor destinations are declared.
+        """
+        self._import()
+        outbox = self._make_outbox(config)
+        tasks = {**self.definitions, **outbox.tasks()}
+        if not tasks and not (relay and self._outbox.destinations):
             msg = "this application has no tasks, so a worker would do nothing: declare some, or name their modules in imports="
             raise ConfigError(msg)
         from samecommit import __version__
 
-        return Worker(self.dsn, self.schema, self.definitions, config or self.worker_config, self.signals, __version__)
+        options = (self.dsn, self.schema, tasks, config or self.worker_config, self.signals, __version__)
+        if relay and self._outbox.destinations:
+            from samecommit.relaying import RelayingWorker
+
+            return RelayingWorker(outbox, *options)
+        from samecommit.worker.worker import Worker
+
+        return Worker(*options)
+
+    def relay(self) -> Outbox:
+        """Return the relay of this application's events alone; ``await relay.run()`` works until ``relay.stop()``.
+
+        Jobs that it makes for job destinations are run by workers.
+
+        Raises:
+            ConfigError: no destination is declared.
+        """
+        self._import()
+        if not self._outbox.destinations:
+            msg = "this application has no destinations, so a relay would do nothing: declare some, or name their modules in imports="
+            raise ConfigError(msg)
+        return self._make_outbox(None)
+
+    def _make_outbox(self, config: WorkerConfig | None) -> Outbox:
+        from samecommit.outbox.relays import Outbox
+
+        doorbell = (config or self.worker_config).doorbell
+        return Outbox(self.dsn, self.schema, self._outbox.destinations, self.signals, doorbell=doorbell)
+
+    def _import(self) -> None:
+        for name in self._imports:
+            import_module(name)
+
+
+def _id_of(job: Enqueued[Any] | int) -> int:
+    return job if isinstance(job, int) else job.id

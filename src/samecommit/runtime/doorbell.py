@@ -8,7 +8,7 @@ notify only when somebody sleeps, and find that out from an advisory lock::
                claim once after asking, once when granted (every silent producer has committed by then), then sleep
                busy again: unlock
 
-A queue rings slot ``id % 64`` of its installation. A worker whose queues share no slot asks for them in ascending order and
+A queue rings slot ``id % 64`` of its installation, the outbox slot 64. A worker whose queues share no slot asks for them in ascending order and
 waits on the first that is refused. Other idle workers queue for the lock: the lock manager is the hand-over, also when the
 holder dies. Polling always works alone; behind a transaction pooler it is all there is.
 """
@@ -56,7 +56,11 @@ class Doorbell:
 
     def watch(self, queue_ids: Iterable[int]) -> None:
         """Set which queues to hear."""
-        self._wanted = tuple(sorted({queue_id % SLOTS for queue_id in queue_ids}))
+        self.watch_slots(queue_id % SLOTS for queue_id in queue_ids)
+
+    def watch_slots(self, slots: Iterable[int]) -> None:
+        """Set which slots to hear."""
+        self._wanted = tuple(sorted(set(slots)))
 
     def set_idle(self, is_idle: bool) -> None:
         """Begin to ask for the bell, or give it up."""

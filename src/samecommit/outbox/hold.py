@@ -1,0 +1,94 @@
+"""The lease of one position, and its fence: every write of a relay is refused once another relay holds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samecommit.clock import Monotonic
+from samecommit.outbox.log import Place, SharedLink
+from samecommit.storage.link import Row
+
+
+class PositionLost(Exception):
+    """Another relay holds the position now, or its destination was removed."""
+
+
+class Hold:
+    """One position of one destination.
+
+    Args:
+        holder: this process, a random number.
+        lease_seconds: how long it lasts without a move.
+        clock: for how long it certainly still lasts, measured from before each write.
+    """
+
+    def __init__(
+        self, link: SharedLink, destination: str, shard: int, holder: int, lease_seconds: float, clock: Monotonic
+    ) -> None:
+        self._link, self._holder, self._seconds, self._clock = link, holder, lease_seconds, clock
+        self._whose: dict[str, Any] = {"destination": destination, "shard": shard}
+        self._ends = self._renewed = 0.0
+        self._fence: int | None = None
+        self.place = Place(0, 0)
+        self.is_paused = False
+
+    def __repr__(self) -> str:
+        return f"<Hold {self._whose} fence {self._fence} at {self.place}>"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this relay believes that it holds the position."""
+        return self._fence is not None
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether the lease certainly lasts that long."""
+        return self._clock() + seconds < self._ends
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is time to renew."""
+        return self._clock() - self._renewed > self._seconds / 3
+
+    def make_old(self) -> None:
+        """Ask for a renewal at the next turn, which also tells of a pause."""
+        self._renewed = float("-inf")
+
+    async def take(self) -> bool | None:
+        """Take the position when it is free; whether the last holder left it clean, None when it is not free."""
+        began = self._clock()
+        rows = await self._link.fetch("event/take", **self._whose, holder=self._holder, lease_seconds=self._seconds)
+        if not rows:
+            return None
+        self._fence, window_n, after, is_clean = rows[0]
+        self.place, self.is_paused = Place(window_n, after), False
+        self._renewed, self._ends = began, began + self._seconds
+        return bool(is_clean)
+
+    async def move(self, place: Place, label: str = "event/move", **columns: Any) -> Row:
+        """Write how far the destination is and what goes with that, and renew the lease; the statement's row.
+
+        Raises:
+            PositionLost: the fence is not ours any more; nothing was written.
+        """
+        began = self._clock()
+        rows = await self._link.fetch(
+            label,
+            **self._whose,
+            fence=self._fence,
+            window_n=place.window_n,
+            after=place.after,
+            lease_seconds=self._seconds,
+            **columns,
+        )
+        if not rows:
+            self._fence = None
+            raise PositionLost
+        self.place, self.is_paused = place, bool(rows[0][0])
+        self._renewed, self._ends = began, began + self._seconds
+        return rows[0]
+
+    async def give_up(self, *, is_clean: bool) -> None:
+        """Let somebody else take the position at once."""
+        fence, self._fence = self._fence, None
+        if fence is not None:
+            await self._link.fetch("event/give_up", **self._whose, fence=fence, is_clean=is_clean)

@@ -1,0 +1,427 @@
+"""Carries events from the log to one destination, for one shard of its keys.
+
+::
+
+    take    the position, when its lease is free
+    fill    a page of the log: what this destination wants; keys that are blocked wait (parked)
+    send    a batch; each event's outcome decides
+    move    the position, with what was put aside, every 500 events or 200 ms, fenced
+
+An event is done when it is delivered or parked. The position stands before the first one that is not done; what was
+delivered behind it is remembered, so a pause repeats nothing, and a crash repeats at most what was sent since the last move.
+
+DestinationDown and Throttled stop the destination, with a growing pause and one event as a probe. After a doubt the sink's
+declared idempotency decides what happens before anything is sent again (`_clarify`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samecommit.clock import Monotonic, monotonic
+from samecommit.event import StoredEvent
+from samecommit.outbox.batch import next_batch
+from samecommit.outbox.courier import Courier
+from samecommit.outbox.destination import StreamDestination
+from samecommit.outbox.doubts import Doubts
+from samecommit.outbox.hold import Hold, PositionLost
+from samecommit.outbox.log import Log, Page, Place, SharedLink, stored_event
+from samecommit.outbox.outcomes import (
+    Delivered,
+    DestinationDown,
+    Doubt,
+    Duplicate,
+    Found,
+    NotFound,
+    Outcome,
+    Rejected,
+    Retry,
+    Throttled,
+    Unsure,
+)
+from samecommit.outbox.parking import Parking, backoff
+from samecommit.outbox.sink import Target
+from samecommit.outbox.told import (
+    DestinationRecovered,
+    DestinationStopped,
+    EventParked,
+    EventsDelivered,
+    RelayStarted,
+    RelayStopped,
+)
+from samecommit.signals import Signals
+
+_MOVE_EVENTS, _MOVE_SECONDS, _PROGRESS_SECONDS = 500, 0.2, 2.0
+_TAKE_SECONDS, _IDLE_SECONDS, _HALTED_SECONDS = 2.0, 2.0, 1.0
+_LONGEST_STOP_SECONDS = 60.0
+_PARKED_ROOM = 200
+
+
+class Relay:
+    """Works on one position; `run_once` is one turn.
+
+    Args:
+        destination: what is configured.
+        shard: which part of its keys.
+        log: where events come from.
+        link: where the position is written.
+        holder: this process, a random number.
+        installation: part of the name under which sinks keep positions.
+    """
+
+    def __init__(
+        self,
+        destination: StreamDestination,
+        shard: int,
+        log: Log,
+        link: SharedLink,
+        signals: Signals,
+        *,
+        holder: int,
+        installation: str,
+        clock: Monotonic = monotonic,
+    ) -> None:
+        self._destination, self._shard, self._log, self._link = destination, shard, log, link
+        self._signals, self._clock = signals, clock
+        self._traits = destination.sink.traits
+        target = Target(installation=installation, destination=destination.name, shard=shard)
+        self._courier = Courier(destination.sink, target, destination.send_seconds)
+        self._hold = Hold(link, destination.name, shard, holder, destination.lease_seconds, clock)
+        self._doubts = Doubts(self._courier, self._traits, destination, signals, clock)
+        self._parking = Parking(destination)
+        self._reset()
+
+    def __repr__(self) -> str:
+        return f"<Relay {self._destination.name}/{self._shard} {self._hold} {len(self._pending)} pending>"
+
+    def _reset(self) -> None:
+        self._page: Page | None = None
+        self._pending: Sequence[StoredEvent] = ()
+        self._delivered = self._repeated = 0
+        self._is_ragged = False
+        self._ref: str | None = None
+        self._trouble: str | None = None
+        self._state = "running"
+        self._stops, self._resume = 0, 0.0
+        self._moved = self._clock()
+        self._parked_due: float | None = None
+        self._parking.forget()
+        self._doubts.forget()
+
+    @property
+    def name(self) -> str:
+        """Whose relay this is."""
+        return self._destination.name
+
+    async def run_once(self) -> float:
+        """Take the position, or carry on with it; the delay until the next turn."""
+        try:
+            if not self._hold.is_held:
+                return await self._take()
+            if not self._hold.lasts(0.0) or self._hold.is_old:
+                await self._move()
+            if self._hold.is_paused:
+                await self._move()
+                return await self._let_go("its destination is paused")
+            if (rest := self._resume - self._clock()) > 0:
+                return min(rest, self._destination.lease_seconds / 3)
+            return await self._turn()
+        except PositionLost:
+            await self._courier.close()
+            self._reset()
+            self._tell_stop("another relay holds the position")
+            return _TAKE_SECONDS
+
+    def look_again(self) -> None:
+        """Read parked events and the pause at the next turn: somebody has changed them."""
+        self._parked_due = self._clock()
+        self._moved = float("-inf")
+
+    async def stop(self) -> None:
+        """Write what was delivered and let go of the position."""
+        if self._hold.is_held:
+            try:
+                await self._move()
+                await self._let_go("asked to stop")
+            except PositionLost:
+                self._tell_stop("another relay holds the position")
+        await self._courier.close()
+
+    async def _take(self) -> float:
+        is_clean = await self._hold.take()
+        if is_clean is None:
+            return _TAKE_SECONDS
+        self._reset()
+        await self._load_parked()
+        self._doubts.suspect_next_page = not is_clean
+        self._signals.emit(RelayStarted(destination=self._destination.name, shard=self._shard, is_clean=is_clean))
+        return 0.0
+
+    async def _let_go(self, reason: str) -> float:
+        await self._hold.give_up(is_clean=not self._doubts.numbers and not self._is_ragged)
+        await self._courier.close()
+        self._reset()
+        self._tell_stop(reason)
+        return _TAKE_SECONDS
+
+    def _tell_stop(self, reason: str) -> None:
+        self._signals.emit(RelayStopped(destination=self._destination.name, shard=self._shard, reason=reason))
+
+    async def _turn(self) -> float:
+        if self._parked_due is not None and self._parked_due <= self._clock():
+            await self._send_parked()
+        if self._resume > self._clock():
+            return 0.0
+        if self._parking.is_halted:
+            await self._move_if_due()
+            self._parked_due = self._clock() + _HALTED_SECONDS
+            return _HALTED_SECONDS
+        if not self._pending and not await self._fill():
+            return min(await self._move_if_due(), self._idle_seconds())
+        if self._doubts.numbers and (delay := await self._clarify()) > 0:
+            return delay
+        await self._send()
+        await self._move_if_due()
+        return 0.0
+
+    def _idle_seconds(self) -> float:
+        if self._parked_due is None:
+            return _IDLE_SECONDS
+        return min(max(self._parked_due - self._clock(), 0.001), _IDLE_SECONDS)
+
+    async def _fill(self) -> bool:
+        """Read the next page and keep what this destination wants; False at the end of the log."""
+        page = await self._log.page(self._place())
+        if not page.windows:
+            return False
+        wants, shards, shard = self._destination.matches, self._destination.shards, self._shard
+        mine = [e for e in page.events if wants(e.type) and (shards == 1 or e.lane % shards == shard)]
+        self._page = page
+        self._pending = await self._doubts.page_came(mine)
+        self._step_aside()
+        self._log.expect(page.end)
+        return True
+
+    def _step_aside(self) -> None:
+        """Park the events of blocked keys: they wait behind the one that blocks."""
+        if self._parking.blocked_keys and self._pending:
+            going: list[StoredEvent] = []
+            for event in self._pending:
+                self._parking.wait(event) if self._parking.holds_up(event) else going.append(event)
+            self._pending = going
+
+    def _place(self) -> Place:
+        if self._page is None:
+            return self._hold.place
+        return self._page.place_before(self._pending[0]) if self._pending else self._page.end
+
+    async def _clarify(self) -> float:
+        """Find out about doubtful events; the delay until one may know, or 0 when the rest can be sent."""
+        delay, arrived = await self._doubts.clarify(self._pending)
+        if arrived:
+            self._repeated += len(arrived)
+            self._delivered += len(arrived)
+            self._pending = [event for event in self._pending if event.number not in arrived]
+        return delay
+
+    async def _send(self) -> None:
+        if not self._pending:
+            return
+        most = 1 if self._stops or self._doubts.isolates(self._pending[0]) else self._traits.batch
+        batch = next_batch(self._pending, self._destination, self._traits, most)
+        if not self._hold.lasts(self._destination.send_seconds):
+            await self._move()
+        batch = [self._doubts.with_attempt(event) for event in batch] if self._doubts.tries else batch
+        outcomes = await self._courier.send(batch)
+        if self._courier.has_position:
+            outcomes = _through_first_failure(outcomes)
+        done = {event.number for event, outcome in zip(batch, outcomes, strict=False) if self._settle(event, outcome)}
+        self._pending = [event for event in self._pending if event.number not in done] if done else self._pending
+        self._is_ragged = bool(self._pending) and (self._is_ragged or _passes(batch, done, self._pending[0]))
+        self._step_aside()
+        self._after(outcomes)
+        if self._courier.has_position and self._parking.is_dirty:
+            await self._move()  # what is parked must be written before the sink's position passes it
+
+    def _settle(self, event: StoredEvent, outcome: Outcome) -> bool:
+        """Act on one outcome; True when the stream is done with the event."""
+        match outcome:
+            case Delivered() | Duplicate():
+                self._delivered += 1
+                self._repeated += isinstance(outcome, Duplicate)
+                self._ref = outcome.ref or self._ref
+            case Rejected():
+                self._tell_parked(event, self._parking.bury(event, outcome.reason), outcome.reason)
+            case Retry():
+                state = self._parking.put_aside(event, outcome.reason, after=outcome.after)
+                self._tell_parked(event, state, outcome.reason)
+            case Doubt():
+                if not self._doubts.add(event):
+                    return False
+                state = self._parking.put_aside(event, outcome.reason, after=None, is_doubtful=True)
+                self._tell_parked(event, state, outcome.reason)
+            case Throttled() | DestinationDown():
+                return False
+        return True
+
+    def _tell_parked(self, event: StoredEvent, state: str, reason: str) -> None:
+        self._signals.emit(
+            EventParked(
+                destination=self._destination.name, number=event.number, key=event.key, state=state, reason=reason
+            )
+        )
+        if state == "due":
+            self._parked_due = min(self._parked_due or float("inf"), self._clock() + 1.0)
+
+    def _after(self, outcomes: Sequence[Outcome]) -> None:
+        """Stop the destination, or let it go on, by what a batch has shown of it."""
+        bad = next((o for o in outcomes if isinstance(o, Throttled | DestinationDown)), None)
+        doubt = next((o for o in outcomes if isinstance(o, Doubt)), None)
+        if bad is not None:
+            self._stop_sending("throttled" if isinstance(bad, Throttled) else "down", bad.reason, bad.after)
+        elif doubt is not None:
+            self._stop_sending("down", doubt.reason, 0.0 if not self._stops else None)
+        elif self._stops and outcomes:
+            self._stops, self._state, self._trouble = 0, "running", None
+            self._moved = float("-inf")
+            self._signals.emit(DestinationRecovered(destination=self._destination.name, shard=self._shard))
+
+    def _stop_sending(self, state: str, reason: str, after: float | None) -> None:
+        self._stops += 1
+        pause = backoff(self._stops, 0.25, _LONGEST_STOP_SECONDS) if after is None else after
+        self._resume = self._clock() + pause
+        if (self._state, self._trouble) != (state, reason):
+            self._state, self._trouble = state, reason
+            self._moved = float("-inf")
+        self._signals.emit(
+            DestinationStopped(
+                destination=self._destination.name, shard=self._shard, state=state, reason=reason, retry_seconds=pause
+            )
+        )
+
+    def _seconds_to_move(self) -> float:
+        """How long the position may stand where it is written: deliveries are written soon, mere progress seldom."""
+        if self._moved == float("-inf") or self._delivered >= _MOVE_EVENTS:
+            return 0.0
+        if self._delivered or self._parking.is_dirty:
+            return max(_MOVE_SECONDS - (self._clock() - self._moved), 0.0)
+        if self._place() != self._hold.place:
+            return max(_PROGRESS_SECONDS - (self._clock() - self._moved), 0.0)
+        return _IDLE_SECONDS
+
+    async def _move_if_due(self) -> float:
+        if (seconds := self._seconds_to_move()) > 0:
+            return seconds
+        await self._move()
+        return _IDLE_SECONDS
+
+    async def _move(self) -> None:
+        delivered, repeated, has_parked = self._delivered, self._repeated, self._parking.is_dirty
+        await self._hold.move(
+            self._place(),
+            delivered=delivered,
+            repeated=repeated,
+            state="halted" if self._parking.is_halted else self._state,
+            trouble=self._trouble,
+            ref=self._ref,
+            **self._parking.columns(),
+        )
+        self._delivered = self._repeated = 0
+        self._moved = self._clock()
+        self._parking.forget()
+        if has_parked:
+            await self._load_parked()
+        if delivered:
+            self._signals.emit(
+                EventsDelivered(
+                    destination=self._destination.name, shard=self._shard, count=delivered, repeated=repeated
+                )
+            )
+
+    async def _load_parked(self) -> None:
+        rows = await self._link.fetch(
+            "event/parked",
+            destination=self._destination.name,
+            shards=self._destination.shards,
+            shard=self._shard,
+        )
+        seconds = self._parking.load(rows)
+        self._parked_due = None if seconds is None else self._clock() + seconds
+
+    async def _send_parked(self) -> None:
+        """Send parked events whose turn it is, outside the order of the stream."""
+        await self._move()
+        rows = await self._link.fetch(
+            "event/parked_due",
+            destination=self._destination.name,
+            shards=self._destination.shards,
+            shard=self._shard,
+            room=min(_PARKED_ROOM, self._traits.batch),
+        )
+        ages: dict[int, float] = {}
+        batch: list[StoredEvent] = []
+        for row in rows:
+            state, attempts, is_doubtful, _, age = row[12:]
+            event = stored_event(row, None, attempts + 1)
+            ages[event.number] = age
+            match await self._doubts.look(event) if is_doubtful else NotFound():
+                case Found():
+                    self._delivered, self._repeated = self._delivered + 1, self._repeated + 1
+                    self._parking.done(event)
+                case Unsure(reason=reason):
+                    self._put_back(event, reason, age, is_doubtful=True)
+                case NotFound():
+                    self._parking.done(event) if state == "settled" else batch.append(event)
+        if batch:
+            await self._resend(batch, ages)
+        if self._parking.is_dirty:
+            await self._move()
+        else:
+            await self._load_parked()
+
+    def _put_back(
+        self,
+        event: StoredEvent,
+        reason: str,
+        age_seconds: float,
+        *,
+        after: float | None = None,
+        is_doubtful: bool = False,
+    ) -> None:
+        if is_doubtful:
+            after = max(self._doubts.settle_seconds, backoff(event.attempt))
+            if age_seconds > self._destination.retry_for_seconds:
+                self._tell_parked(event, self._parking.bury(event, reason, "decision"), reason)
+                return
+        self._parking.put_aside(event, reason, after=after, is_doubtful=is_doubtful, age_seconds=age_seconds)
+
+    async def _resend(self, batch: list[StoredEvent], ages: dict[int, float]) -> None:
+        outcomes = await self._courier.send(batch)
+        for event, outcome in zip(batch, outcomes, strict=True):
+            match outcome:
+                case Delivered() | Duplicate():
+                    self._delivered += 1
+                    self._repeated += isinstance(outcome, Duplicate)
+                    self._parking.done(event)
+                case Retry():
+                    self._put_back(event, outcome.reason, ages[event.number], after=outcome.after)
+                case Doubt():
+                    self._put_back(event, outcome.reason, ages[event.number], is_doubtful=True)
+                case Rejected():
+                    self._tell_parked(event, self._parking.bury(event, outcome.reason), outcome.reason)
+                case Throttled() | DestinationDown():
+                    pass
+        self._after([o for o in outcomes if not isinstance(o, Doubt)])
+
+
+def _through_first_failure(outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    """Return the outcomes up to the first that is no success: a sink that stores its position took nothing behind it."""
+    for index, outcome in enumerate(outcomes):
+        if not isinstance(outcome, Delivered | Duplicate):
+            return outcomes[: index + 1]
+    return outcomes
+
+
+def _passes(batch: Sequence[StoredEvent], done: set[int], first: StoredEvent) -> bool:
+    """Tell whether something behind the first pending event is done already."""
+    return any(e.number in done and e.position > first.position for e in batch if e.position and first.position)

@@ -1,0 +1,172 @@
+"""The outbox of one process: a ticker, one relay for each position, five connections however many destinations there are.
+
+It runs beside a worker's services, or alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from samecommit.definition import TaskDefinition
+from samecommit.outbox.deliver import Deliverer
+from samecommit.outbox.destination import Destination, JobDestination, StreamDestination
+from samecommit.outbox.expand import Expander
+from samecommit.outbox.keeper import Keeper
+from samecommit.outbox.log import Log, SharedLink
+from samecommit.outbox.relay import Relay
+from samecommit.outbox.ticker import Ticker
+from samecommit.runtime.doorbell import SLOTS, Doorbell
+from samecommit.runtime.listener import Listener
+from samecommit.runtime.service import Service
+from samecommit.signals import Signals
+from samecommit.storage.link import AsyncLink
+
+_STOP_SECONDS = 10.0
+
+
+class Outbox:
+    """Relays the events of one installation.
+
+    Args:
+        dsn: the database.
+        schema: the installation.
+        destinations: where events go.
+        signals: where it tells what happens.
+        doorbell: False polls only (behind a transaction pooler).
+        keep_days: how long the log is kept; longer while a destination still needs it.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        destinations: Sequence[Destination],
+        signals: Signals | None = None,
+        *,
+        doorbell: bool = True,
+        keep_days: int = 3,
+    ) -> None:
+        self._destinations, self._signals = tuple(destinations), signals or Signals()
+        self._has_doorbell, self._keep_days = doorbell, keep_days
+        self._links = {name: AsyncLink(dsn, schema, f"outbox {name}") for name in ("read", "write", "bell", "listen")}
+        self._links["deliver"] = AsyncLink(dsn, schema, "outbox deliver")
+        self._links["keep"] = AsyncLink(dsn, schema, "outbox keep", settings={"statement_timeout": "10min"})
+        self._services: list[Service] = []
+        self._relays: dict[Service, Relay | Expander] = {}
+        self._stop_asked = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Outbox {[d.name for d in self._destinations]}>"
+
+    def tasks(self) -> dict[str, TaskDefinition]:
+        """Return the tasks of the job destinations, by kind: for a worker that runs beside this."""
+        link = SharedLink(self._links["deliver"])
+        made = [Deliverer(d, link, self._signals).task for d in self._destinations if isinstance(d, JobDestination)]
+        return {task.name: task for task in made}
+
+    def stop(self) -> None:
+        """End `run` after the sends in flight. Safe to repeat."""
+        self._stop_asked.set()
+
+    async def run(self) -> None:
+        """Relay until `stop`."""
+        await self.start()
+        try:
+            await self._stop_asked.wait()
+        finally:
+            await self.finish()
+
+    async def start(self) -> None:
+        """Begin: the database's side of the destinations is made or brought up to date first.
+
+        Raises:
+            LinkDown: the database cannot be reached.
+        """
+        read, write = SharedLink(self._links["read"]), SharedLink(self._links["write"])
+        await self._links["keep"].fetch("event/rebase")
+        for destination in self._destinations:
+            await self._add(write, destination)
+        installation, _, number = (await write.fetch("worker/identity"))[0]
+        log = Log(read)
+        self._make_relays(log, write, installation)
+        self._make_ticker(read, log, number)
+        keeper = Keeper(self._links["keep"], self._keep_days)
+        self._services.append(Service("outbox keeper", keeper.run_once, self._signals))
+        for service in self._services:
+            service.start()
+
+    async def _add(self, link: SharedLink, destination: Destination) -> None:
+        start = destination.start
+        if isinstance(destination, JobDestination):
+            await link.fetch("queue/create", name=destination.queue, retention=None, max_attempts=None)
+        await link.fetch(
+            "event/add_destination",
+            name=destination.name,
+            mode="jobs" if isinstance(destination, JobDestination) else "stream",
+            shards=destination.shards,
+            matches=list(destination.matches.patterns),
+            start_at=start if isinstance(start, datetime) else None,
+            from_start=start == "start",
+        )
+
+    def _make_relays(self, log: Log, write: SharedLink, installation: str) -> None:
+        holder = secrets.randbits(63)
+        for destination in self._destinations:
+            for shard in range(destination.shards):
+                relay = (
+                    Relay(
+                        destination,
+                        shard,
+                        log,
+                        write,
+                        self._signals,
+                        holder=holder,
+                        installation=installation,
+                    )
+                    if isinstance(destination, StreamDestination)
+                    else Expander(destination, log, write, self._signals, holder=holder)
+                )
+                service = Service(f"relay {destination.name}/{shard}", relay.run_once, self._signals)
+                self._relays[service] = relay
+                self._services.append(service)
+
+    def _make_ticker(self, link: SharedLink, log: Log, number: int) -> None:
+        bell = Doorbell(self._links["bell"], on_grant=lambda: service.wake())
+        bell.watch_slots([SLOTS])
+        ticker = Ticker(link, log, on_window=self._wake, set_idle=bell.set_idle, is_heard=lambda: bell.is_held)
+        service = Service("outbox ticker", ticker.run_once, self._signals)
+        self._services.append(service)
+        if self._has_doorbell:
+            listener = Listener(
+                self._links["listen"],
+                f"samecommit_event_{number}",
+                self._heard(service.wake),
+                service.wake,
+            )
+            self._services.append(Service("outbox listener", listener.run_once, self._signals))
+            self._services.append(Service("outbox bell", bell.run_once, self._signals))
+
+    def _heard(self, tick: Callable[[], None]) -> Callable[[str], None]:
+        def heard(message: str) -> None:
+            if not message:
+                tick()
+            for service, relay in self._relays.items():
+                if relay.name == message:
+                    relay.look_again()
+                    service.wake()
+
+        return heard
+
+    def _wake(self) -> None:
+        for service in self._relays:
+            service.wake()
+
+    async def finish(self) -> None:
+        """End the sends in flight, write what was delivered, let go of the positions."""
+        await asyncio.gather(*(service.stop(_STOP_SECONDS) for service in self._services))
+        await asyncio.gather(*(relay.stop() for relay in self._relays.values()), return_exceptions=True)
+        for link in self._links.values():
+            await link.close()

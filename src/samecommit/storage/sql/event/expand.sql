@@ -1,0 +1,20 @@
+-- Makes jobs of events and moves the position, in one transaction: no event is expanded twice or never. No row when the
+-- fence is not ours any more.
+WITH mine AS (
+    UPDATE :"schema".position
+    SET window_n = :window_n::bigint, after = :after::bigint, moved_at = clock_timestamp(),
+        lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8),
+        delivered = delivered + cardinality(:payloads::text[])
+    WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
+    RETURNING destination
+), made AS MATERIALIZED (
+    SELECT j.id
+    FROM mine
+    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[]) AS n (payload, effect_key)
+    CROSS JOIN LATERAL :"schema".enqueue(
+        kind => :kind::text, payload => n.payload::jsonb, queue => :queue::text, max_attempts => :max_attempts::int,
+        effect_key => n.effect_key) AS j
+)
+SELECT d.paused_at IS NOT NULL, (SELECT count(*) FROM made)
+FROM mine
+JOIN :"schema".destination AS d ON d.name = mine.destination

@@ -1,0 +1,17 @@
+-- Takes a position whose lease is free, unless its destination is paused; says whether the last holder left it clean.
+-- Locks one row, skipping it when it is busy.
+WITH old AS (
+    SELECT p.destination, p.shard, p.is_clean
+    FROM :"schema".position AS p
+    WHERE p.destination = :destination::text
+      AND p.shard = :shard::int
+      AND (p.lease_until_at <= clock_timestamp() OR p.holder = :holder::bigint)
+      AND NOT EXISTS (SELECT FROM :"schema".destination AS d WHERE d.name = p.destination AND d.paused_at IS NOT NULL)
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE :"schema".position AS p
+SET fence = p.fence + 1, holder = :holder::bigint, is_clean = false, state = 'running', trouble = NULL,
+    lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8)
+FROM old
+WHERE p.destination = old.destination AND p.shard = old.shard
+RETURNING p.fence, p.window_n, p.after, old.is_clean

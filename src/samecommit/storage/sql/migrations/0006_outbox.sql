@@ -1,0 +1,338 @@
+-- The outbox: an append-only log of events, the windows in which they became visible, and how far each destination is.
+--
+-- An event gets its number when it is written and appears when its transaction commits, so numbers appear out of order and
+-- "greater than the last one seen" skips. A window is a stored snapshot: its events are those visible in it and not in the
+-- one before, ordered by number. Two stored snapshots denote the same rows for ever, so an event's place (window, number)
+-- is the same after any crash. Never ordered by transaction id: that is not the order of commits within a key.
+
+-- CACHE 1: a session that keeps numbers back would put a key's later event before its earlier one.
+CREATE SEQUENCE :"schema".event_seq CACHE 1;
+
+CREATE TABLE :"schema".event (
+    number       bigint NOT NULL DEFAULT nextval(:'schema.event_seq'),
+    xid          xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lane         smallint NOT NULL,
+    version      smallint NOT NULL,
+    id           text NOT NULL,
+    source       text NOT NULL,
+    type         text NOT NULL,
+    key          text,
+    subject      text,
+    content_type text NOT NULL,
+    extensions   jsonb,
+    data         bytea NOT NULL,
+    PRIMARY KEY (number, created_at),
+    CONSTRAINT event_lane CHECK (lane BETWEEN 0 AND 1023),
+    CONSTRAINT event_texts CHECK (id <> '' AND source <> '' AND type <> '' AND key <> '' AND content_type <> '')
+) PARTITION BY RANGE (created_at);
+
+CREATE INDEX event_window_scan ON :"schema".event (xid, number);
+
+-- Window 0 shows nothing: a destination that starts at the beginning starts there. `events` and `first` are of this window.
+CREATE TABLE :"schema".event_window (
+    n         bigint PRIMARY KEY,
+    snapshot  pg_snapshot NOT NULL,
+    events    bigint NOT NULL DEFAULT 0,
+    first     bigint NOT NULL DEFAULT 0,
+    made_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+INSERT INTO :"schema".event_window (n, snapshot) VALUES (0, '1:1:');
+
+CREATE TABLE :"schema".destination (
+    name         text PRIMARY KEY,
+    mode         text NOT NULL,
+    shards       int NOT NULL DEFAULT 1,
+    matches      text[] NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    paused_at    timestamptz,
+    pause_reason text,
+    CONSTRAINT destination_name CHECK (name ~ '^[a-z0-9][a-z0-9_.-]{0,99}$'),
+    CONSTRAINT destination_mode CHECK (mode IN ('stream', 'jobs')),
+    CONSTRAINT destination_shards CHECK (shards BETWEEN 1 AND 1024)
+);
+
+-- Everything up to and with `window_n` is done, and of the window behind it every number up to `after`. Written only by the
+-- holder of the lease, matched on `fence`. `is_clean` says that nothing behind the position was sent.
+CREATE TABLE :"schema".position (
+    destination    text NOT NULL,
+    shard          int NOT NULL,
+    window_n       bigint NOT NULL,
+    after          bigint NOT NULL DEFAULT 0,
+    fence          bigint NOT NULL DEFAULT 0,
+    holder         bigint,
+    lease_until_at timestamptz NOT NULL DEFAULT '-infinity',
+    is_clean       boolean NOT NULL DEFAULT true,
+    delivered      bigint NOT NULL DEFAULT 0,
+    repeated       bigint NOT NULL DEFAULT 0,
+    moved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    state          text NOT NULL DEFAULT 'running',
+    trouble        text,
+    ref            text,
+    PRIMARY KEY (destination, shard),
+    CONSTRAINT position_state CHECK (state IN ('running', 'down', 'throttled', 'halted'))
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
+
+-- What could not go straight through. Only the holder of the position deletes; a person changes `state`, through `resolve`.
+--   due       is sent at due_at                     waiting   stands behind an earlier event of its key
+--   dead      the destination will never take it    decision  nobody knows whether it arrived; a person decides
+--   settled   a person said that it is done with
+CREATE TABLE :"schema".parked (
+    destination text NOT NULL,
+    number      bigint NOT NULL,
+    created_at  timestamptz NOT NULL,
+    lane        smallint NOT NULL,
+    key         text,
+    blocks      boolean NOT NULL,
+    state       text NOT NULL,
+    attempts    int NOT NULL DEFAULT 0,
+    first_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    is_doubtful boolean NOT NULL DEFAULT false,
+    last_error  text,
+    detail      jsonb,
+    PRIMARY KEY (destination, number),
+    CONSTRAINT parked_state CHECK (state IN ('due', 'waiting', 'dead', 'decision', 'settled')),
+    CONSTRAINT parked_blocks CHECK (NOT blocks OR key IS NOT NULL)
+);
+
+CREATE INDEX parked_due ON :"schema".parked (destination, due_at) WHERE state IN ('due', 'settled');
+CREATE INDEX parked_key ON :"schema".parked (destination, key, number) WHERE blocks;
+
+-- A job destination's deliveries that have begun: written before the call, so that a run whose end is unknown is in doubt.
+CREATE TABLE :"schema".delivery (
+    job_id      bigint PRIMARY KEY,
+    destination text NOT NULL,
+    target      text NOT NULL,
+    attempts    int NOT NULL DEFAULT 1,
+    first_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    is_doubtful boolean NOT NULL DEFAULT true,
+    is_decided  boolean NOT NULL DEFAULT false,
+    last_error  text
+) WITH (fillfactor = 50);
+
+-- The cluster whose transaction ids the log holds; another one means that it was restored or moved (see rebase_outbox).
+INSERT INTO :"schema".setting (name, value)
+VALUES ('outbox_system', (SELECT to_jsonb(system_identifier::text) FROM pg_control_system()));
+
+SELECT :"schema".make_day(:'schema.event'::regclass, day::date)
+FROM generate_series((now() AT TIME ZONE 'UTC')::date - 1, (now() AT TIME ZONE 'UTC')::date + 14, interval '1 day') AS day;
+
+-- Stores an event in the caller's transaction and wakes a sleeping relay. What a destination could never take is refused
+-- here, where its emitter can see it. Emit after the write that locks the event's subject: within a key, the order is that
+-- of the emits under that lock.
+CREATE FUNCTION :"schema".emit_bytes(
+    type         text,
+    data         bytea,
+    key          text DEFAULT NULL,
+    id           text DEFAULT NULL,
+    source       text DEFAULT NULL,
+    subject      text DEFAULT NULL,
+    content_type text DEFAULT 'application/octet-stream',
+    version      int DEFAULT 1,
+    extensions   jsonb DEFAULT NULL
+) RETURNS TABLE (number bigint, id text)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+BEGIN ATOMIC
+    WITH checked AS (
+        SELECT CASE
+            WHEN coalesce(emit_bytes.type, '') !~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}$' THEN
+                :"schema".refuse('SC004', format('event type %L cannot be used', emit_bytes.type),
+                                 'give 1 to 200 letters, digits and . _ - : / , as in lead.created')
+            WHEN emit_bytes.key IS NOT NULL AND emit_bytes.key !~ '^[^[:cntrl:]]{1,200}$' THEN
+                :"schema".refuse('SC004', format('event key %L cannot be used', left(emit_bytes.key, 250)),
+                                 'give 1 to 200 characters without control characters, or NULL for no order')
+            WHEN emit_bytes.data IS NULL OR octet_length(emit_bytes.data) > 1048576 THEN
+                :"schema".refuse('SC004', format('event data of %s bytes cannot be stored', octet_length(emit_bytes.data)),
+                                 'give up to 1048576 bytes; store larger ones elsewhere and emit where they are')
+            ELSE 0
+        END AS verdict
+    ), stored AS (
+        INSERT INTO :"schema".event (number, lane, version, id, source, type, key, subject, content_type, extensions, data)
+        SELECT n.number,
+               CASE WHEN emit_bytes.key IS NULL THEN n.number ELSE hashtextextended(emit_bytes.key, 0) END & 1023,
+               emit_bytes.version, coalesce(emit_bytes.id, gen_random_uuid()::text), coalesce(emit_bytes.source, 'samecommit'),
+               emit_bytes.type, emit_bytes.key, emit_bytes.subject, emit_bytes.content_type, emit_bytes.extensions,
+               emit_bytes.data
+        FROM (SELECT nextval(:'schema.event_seq') AS number FROM checked WHERE verdict = 0) AS n
+        RETURNING event.number, event.id
+    )
+    SELECT stored.number, stored.id
+    FROM stored
+    WHERE CASE
+        WHEN current_setting('samecommit.doorbell', true) = 'off' THEN true
+        WHEN pg_try_advisory_xact_lock_shared(hashoid(:'schema.queue'::regclass), 64) THEN true
+        ELSE pg_notify('samecommit_event_' || (:'schema.queue'::regclass)::oid::text, '') IS NOT NULL
+    END;
+END;
+
+-- As emit_bytes, for JSON: what triggers and psql call.
+CREATE FUNCTION :"schema".emit(
+    type       text,
+    data       jsonb DEFAULT '{}',
+    key        text DEFAULT NULL,
+    id         text DEFAULT NULL,
+    source     text DEFAULT NULL,
+    subject    text DEFAULT NULL,
+    version    int DEFAULT 1,
+    extensions jsonb DEFAULT NULL
+) RETURNS TABLE (number bigint, id text)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+BEGIN ATOMIC
+    SELECT e.number, e.id
+    FROM :"schema".emit_bytes(emit.type, convert_to(emit.data::text, 'UTF8'), emit.key, emit.id, emit.source, emit.subject,
+                              'application/json', emit.version, emit.extensions) AS e;
+END;
+
+-- The events of one window that are visible now, by transaction id: two index ranges. `from_` is the snapshot before.
+CREATE FUNCTION :"schema".events_between(from_ pg_snapshot, to_ pg_snapshot)
+RETURNS TABLE (number bigint)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT e.number
+    FROM :"schema".event AS e
+    WHERE e.xid >= pg_snapshot_xmax(from_) AND e.xid < pg_snapshot_xmax(to_) AND pg_visible_in_snapshot(e.xid, to_)
+    UNION ALL
+    SELECT e.number
+    FROM :"schema".event AS e
+    WHERE e.xid = ANY (ARRAY(SELECT pg_snapshot_xip(from_))) AND pg_visible_in_snapshot(e.xid, to_);
+END;
+
+-- Makes a window of what has become visible since the last one; NULL when nothing has, or somebody else was faster. The
+-- snapshot is that of the statement itself, so what is counted and what is stored agree. Needs no leader: the primary key
+-- lets one of two through, and a window's number is above those that its snapshot could see.
+CREATE FUNCTION :"schema".make_window() RETURNS bigint
+LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+    INSERT INTO :"schema".event_window (n, snapshot, events, first)
+    SELECT last.n + 1, pg_current_snapshot(), fresh.events, fresh.first
+    FROM (SELECT w.n, w.snapshot FROM :"schema".event_window AS w ORDER BY w.n DESC LIMIT 1) AS last
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS events, min(e.number) AS first
+        FROM :"schema".events_between(last.snapshot, pg_current_snapshot()) AS e
+    ) AS fresh
+    WHERE fresh.events > 0
+    ON CONFLICT DO NOTHING
+    RETURNING event_window.n;
+END;
+
+-- Adds a destination, or takes up a changed configuration; positions stay. A new one begins at `start_n`: a window,
+-- NULL is now. Locks what thins windows out, so that the window it starts at stays.
+CREATE FUNCTION :"schema".add_destination(
+    name text, mode text, shards int, matches text[], start_n bigint DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    LOCK TABLE :"schema".position IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM :"schema".make_window();
+    INSERT INTO :"schema".destination AS d (name, mode, shards, matches)
+    VALUES (add_destination.name, add_destination.mode, add_destination.shards, add_destination.matches)
+    ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE SET matches = excluded.matches
+        WHERE d.matches <> excluded.matches;
+    IF EXISTS (SELECT FROM :"schema".destination AS d WHERE d.name = add_destination.name
+               AND (d.mode, d.shards) IS DISTINCT FROM (add_destination.mode, add_destination.shards)) THEN
+        PERFORM :"schema".refuse('SC004', format('destination %L exists with another mode or number of shards', name),
+                                 'give the changed destination a new name');
+    END IF;
+    INSERT INTO :"schema".position (destination, shard, window_n)
+    SELECT add_destination.name, s.shard,
+           (SELECT max(w.n) FROM :"schema".event_window AS w
+            WHERE w.n <= coalesce(add_destination.start_n, 9223372036854775807))
+    FROM generate_series(0, add_destination.shards - 1) AS s (shard)
+    ON CONFLICT DO NOTHING;
+END
+$$;
+
+-- A person's word on a parked event: 'resend' it, or treat it as 'delivered' or 'dropped'. Returns whether it was parked.
+CREATE FUNCTION :"schema".resolve(destination text, number bigint, verdict text, note text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF verdict IS NULL OR verdict NOT IN ('resend', 'delivered', 'dropped') THEN
+        PERFORM :"schema".refuse('SC004', format('verdict %L is unknown', verdict), 'give resend, delivered or dropped');
+    END IF;
+    UPDATE :"schema".parked AS p
+    SET state = CASE verdict WHEN 'resend' THEN 'due' ELSE 'settled' END, due_at = clock_timestamp(),
+        first_at = clock_timestamp(), is_doubtful = false, last_error = coalesce(note, p.last_error)
+    WHERE p.destination = resolve.destination AND p.number = resolve.number AND p.state IN ('due', 'dead', 'decision');
+    IF FOUND THEN
+        PERFORM pg_notify('samecommit_event_' || (:'schema.queue'::regclass)::oid::text, resolve.destination);
+    END IF;
+    RETURN FOUND;
+END
+$$;
+
+-- Forgets a destination: its positions and what is parked there. Its jobs stay. Returns whether it was there.
+CREATE FUNCTION :"schema".remove_destination(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM :"schema".position AS p WHERE p.destination = remove_destination.name;
+    DELETE FROM :"schema".parked AS p WHERE p.destination = remove_destination.name;
+    DELETE FROM :"schema".destination AS d WHERE d.name = remove_destination.name;
+    RETURN FOUND;
+END
+$$;
+
+-- Stops a destination until it is resumed; what is in flight ends. Lives in the database: a restart does not lose it.
+CREATE FUNCTION :"schema".pause_destination(name text, reason text DEFAULT NULL) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER
+BEGIN ATOMIC
+    UPDATE :"schema".destination AS d
+    SET paused_at = coalesce(d.paused_at, clock_timestamp()), pause_reason = pause_destination.reason
+    WHERE d.name = pause_destination.name
+    RETURNING pg_notify('samecommit_event_' || (:'schema.queue'::regclass)::oid::text, d.name) IS NOT NULL;
+END;
+
+CREATE FUNCTION :"schema".resume_destination(name text) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER
+BEGIN ATOMIC
+    UPDATE :"schema".destination AS d
+    SET paused_at = NULL, pause_reason = NULL
+    WHERE d.name = resume_destination.name
+    RETURNING pg_notify('samecommit_event_' || (:'schema.queue'::regclass)::oid::text, d.name) IS NOT NULL;
+END;
+
+-- After a dump and restore (or a move by logical replication) the stored transaction ids are those of another cluster, and
+-- new ones would fall into windows that are done. Windows are arithmetic on stored values, so what each destination still
+-- has to get is computed from them; then the log is rewritten in tiers, one for each distinct position (what it has not got,
+-- but those behind it have), with ids below every real one. Window numbers go on: destinations may have stored them. An
+-- event younger than the last window is in no window, whatever its transaction id. Returns whether it was needed.
+CREATE FUNCTION :"schema".rebase_outbox() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    here jsonb := (SELECT to_jsonb(system_identifier::text) FROM pg_control_system());
+    last_at timestamptz;
+    last_n bigint;
+BEGIN
+    IF here = (SELECT value FROM :"schema".setting WHERE name = 'outbox_system') THEN
+        RETURN false;
+    END IF;
+    LOCK TABLE :"schema".event, :"schema".event_window, :"schema".position IN EXCLUSIVE MODE;
+    IF here = (SELECT value FROM :"schema".setting WHERE name = 'outbox_system') THEN
+        RETURN false;
+    END IF;
+    SELECT max(made_at), max(n) INTO last_at, last_n FROM :"schema".event_window;
+    CREATE TEMPORARY TABLE samecommit_rebase ON COMMIT DROP AS
+    SELECT p.window_n, p.after, w.snapshot AS done,
+           coalesce((SELECT x.snapshot FROM :"schema".event_window AS x WHERE x.n > p.window_n ORDER BY x.n LIMIT 1),
+                    w.snapshot) AS doing,
+           row_number() OVER (ORDER BY p.window_n, p.after) AS tier
+    FROM (SELECT DISTINCT p.window_n, p.after FROM :"schema".position AS p) AS p
+    JOIN :"schema".event_window AS w ON w.n = p.window_n;
+    UPDATE :"schema".event AS e
+    SET xid = (3 + (SELECT count(*) FROM pg_temp.samecommit_rebase AS r
+                    WHERE e.created_at > last_at
+                       OR NOT (pg_visible_in_snapshot(e.xid, r.done)
+                               OR (pg_visible_in_snapshot(e.xid, r.doing) AND e.number <= r.after))))::text::xid8;
+    DELETE FROM :"schema".event_window WHERE n <> 0;
+    INSERT INTO :"schema".event_window (n, snapshot, events)
+    SELECT last_n + r.tier, format('%s:%s:', 3 + r.tier, 3 + r.tier)::pg_snapshot, 1000000000 FROM pg_temp.samecommit_rebase AS r;
+    UPDATE :"schema".position AS p
+    SET window_n = last_n + r.tier, after = 0, fence = p.fence + 1, holder = NULL, lease_until_at = '-infinity'
+    FROM pg_temp.samecommit_rebase AS r
+    WHERE (r.window_n, r.after) = (p.window_n, p.after);
+    UPDATE :"schema".setting SET value = here WHERE name = 'outbox_system';
+    RETURN true;
+END
+$$;
