@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -162,6 +163,11 @@ def _first(jobs: Iterable[JobRow], *states: str) -> JobRow | None:
     return next((job for job in jobs if job.state in states), None)
 
 
+def make_table(title: str) -> Table:
+    """Make an empty table as all of the demo's look."""
+    return Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+
+
 def audit_table(results: Mapping[str, Audit], *, extra: Mapping[str, Mapping[str, int]] | None = None) -> Table:
     """Lay audits side by side, one column each.
 
@@ -169,7 +175,7 @@ def audit_table(results: Mapping[str, Audit], *, extra: Mapping[str, Mapping[str
         results: audits by the heading of their column.
         extra: further rows that only some columns have, by label, then by heading; what is not 0 there is wrong.
     """
-    table = Table(title="audit, read from both sides", title_justify="left")
+    table = make_table("Audit, read from both sides")
     table.add_column()
     for heading in results:
         table.add_column(heading, justify="right")
@@ -189,7 +195,7 @@ def audit_table(results: Mapping[str, Audit], *, extra: Mapping[str, Mapping[str
 
 def discrepancy_table(result: Audit, *, limit: int = 20) -> Table:
     """List what should not be, at most ``limit`` of it."""
-    table = Table(title=f"discrepancies: {len(result.discrepancies)}", title_justify="left")
+    table = make_table(f"Discrepancies: {len(result.discrepancies)}")
     for heading in ("lead", "e-mail", "verdict", "detail"):
         table.add_column(heading)
     for finding in result.discrepancies[:limit]:

@@ -27,7 +27,7 @@ from samecommit.demo.pipeline import Pipeline, PipelineInput, PipelineResult, Pr
 from samecommit.demo.tasks import tasks
 from samecommit.embedded import EmbeddedServer
 
-EARLY = "too early"
+HEADINGS = {"commit-first": "commit,\nthen publish", "publish-first": "publish,\nthen commit"}
 HURRY = 3  # times as fast the common way runs: nobody waits for what gets lost, and the kill is half-way all the same
 LINE_SECONDS = 5.0
 
@@ -65,7 +65,7 @@ def run(options: DemoOptions, console: Console | None = None) -> int:
     """
     console = console or Console()
     intake = read_leads(options.leads)
-    console.print(screen.intake_table(intake, options.leads.name))
+    console.print(screen.opening(intake, options.leads.name))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="samecommit-demo-")))
         dsn = options.dsn or _start_server(stack, console)
@@ -120,12 +120,15 @@ class _Lines:
 
     def __call__(self, now: Progress) -> None:
         for note in now.notes[self._notes :]:
-            self._console.print(note, markup=False, highlight=False)
+            self._say(note)
         self._notes = len(now.notes)
         if now.seconds >= self._next_line:
             self._next_line = now.seconds + LINE_SECONDS
             line = screen.progress_line(now.snapshot, expected=self._expected, seconds=now.seconds)
-            self._console.print(line, markup=False, highlight=False)
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_work(pipeline: Pipeline, result: PipelineResult, console: Console) -> None:
@@ -158,9 +161,12 @@ def _show_naive(status: Status, order: str, seen: NaiveProgress) -> None:
 
 
 def _show_audits(result: PipelineResult, naive: dict[str, NaiveResult], console: Console) -> None:
-    audits: dict[str, Audit] = {"samecommit": result.audit, **{order: naive[order].audit for order in naive}}
-    early = {EARLY: {order: naive[order].early for order in naive}} if naive else None
-    console.print(audit_table(audits, extra=early))
+    audits: dict[str, Audit] = {"samecommit": result.audit, **{HEADINGS[way]: naive[way].audit for way in naive}}
+    if naive:
+        early = {"samecommit": result.early, **{HEADINGS[way]: naive[way].early for way in naive}}
+        console.print(screen.comparison(audits, early))
+    else:
+        console.print(audit_table(audits))
     console.print(screen.verdict(result.audit, result.seconds))
     if not result.audit.is_clean:
         console.print(discrepancy_table(result.audit))

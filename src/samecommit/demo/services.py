@@ -14,7 +14,7 @@ from samecommit.demo.crm_client import CrmClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Where they listen; ``env`` is what a process of the run needs to find them and the database."""
+    """Where they listen; ``env`` is what a process of the run needs beside its own environment."""
 
     crm: CrmClient
     env: Mapping[str, str]
@@ -28,9 +28,10 @@ def start_services(
     Raises:
         ChildError: one of them did not start.
     """
-    model_url = os.environ.get("OPENAI_BASE_URL")
-    if not model_url:
-        model_url = f"{stack.enter_context(Child('samecommit.demo.model_stub', *model_args)).url}/v1"
+    env = {"SAMECOMMIT_DSN": dsn}
+    if not os.environ.get("OPENAI_BASE_URL"):
+        model = stack.enter_context(Child("samecommit.demo.model_stub", *model_args))
+        # named as what it is, and not given a key that is meant for somebody else
+        env |= {"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_MODEL": "stub", "OPENAI_API_KEY": "none"}
     crm = stack.enter_context(Child("samecommit.demo.crm_stub", crm_file, *crm_args))
-    env = {"SAMECOMMIT_DSN": dsn, "OPENAI_BASE_URL": model_url, "DEMO_CRM_URL": crm.url}
-    return Services(crm=CrmClient(base_url=crm.url), env=env)
+    return Services(crm=CrmClient(base_url=crm.url), env={**env, "DEMO_CRM_URL": crm.url})

@@ -17,6 +17,7 @@ from samecommit.demo.lead_table import LeadTable
 from samecommit.demo.model_client import PROMPT_VERSION, Classification, ModelClient
 
 CONFIDENT = 0.7
+GONE = "the lead is not there"
 FOUND = "found"  # what an earlier attempt created and never heard of
 CRM_SETTLES_SECONDS = 1.0  # by then it has created what it was asked to create, or never will
 
@@ -46,7 +47,7 @@ async def enrich(ctx: AsyncContext, lead_id: int) -> None:
         cursor = await conn.execute(TABLE.read, {"id": lead_id})
         row = await cursor.fetchone()
         if row is None:
-            raise Fail(f"lead {lead_id} is gone")  # deleted since: a job never runs before its lead is there
+            raise Fail(GONE)  # deleted since: a job is never there before its lead
         email, name, company, phone, country, message = row
         lead = enrich_lead(email=email, name=name, company=company, phone=phone, country=country)
         await conn.execute(TABLE.enrich, {"id": lead_id, **lead.values()})

@@ -49,7 +49,7 @@ ATTEMPTS: LiteralString = """
     GROUP BY 1, 2, 3"""
 
 BUSIEST: LiteralString = """
-    SELECT pid
+    SELECT pid, count(*)
     FROM {schema}.running
     WHERE pid = ANY (%s)
     GROUP BY pid
@@ -178,10 +178,10 @@ class Watch:
             for kind, outcome, note, count in self._rows(ATTEMPTS)
         ]
 
-    def busiest(self, pids: Sequence[int]) -> int | None:
-        """Return which of these processes runs most jobs, None when they run none."""
+    def busiest(self, pids: Sequence[int]) -> tuple[int, int]:
+        """Return which of these processes runs most jobs, and how many."""
         rows = self._rows(BUSIEST, list(pids))
-        return int(rows[0][0]) if rows else None
+        return (int(rows[0][0]), int(rows[0][1])) if rows else (pids[0], 0)
 
     def stranded(self, pid: int) -> Stranded:
         """Look what a process that was just killed had in its hands."""
