@@ -28,6 +28,7 @@ def dev(manner: Manner, target: str | None, data: Path | None, concurrency: int 
     from dataclasses import replace
 
     from samecommit.cli.locate import locate
+    from samecommit.cli.migrate import make_queues
     from samecommit.cli.serve import serve
     from samecommit.embedded import EmbeddedServer
     from samecommit.storage.migrate import migrate
@@ -37,6 +38,7 @@ def dev(manner: Manner, target: str | None, data: Path | None, concurrency: int 
         os.environ["SAMECOMMIT_DSN"] = server.dsn
         app = locate(target)
         applied = migrate(server.dsn, app.schema)
+        make_queues(server.dsn, app)
         log.write("info", "Ready", f"SAMECOMMIT_DSN='{server.dsn}'", dsn=server.dsn, applied=len(applied))
         config = app.worker_config if concurrency is None else replace(app.worker_config, concurrency=concurrency)
         worker = app.worker(config)

@@ -62,18 +62,19 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 
 def _typed(target: str, kind: str, payload: str, options: dict[str, Any]) -> NewJob[Any]:
     """Make the job as the application's own code would."""
-    import json
-
     from samecommit.cli.locate import locate
+    from samecommit.errors import PayloadMismatch
     from samecommit.task import Task
 
     app = locate(target)
     definition = app.definitions.get(kind)
     if definition is None:
         raise Refused(f"{target!r} has no task {kind!r}: it has {', '.join(sorted(app.definitions)) or 'none'}")
-    decoded = definition.codec.decode(payload)
-    if unknown := json.loads(payload).keys() - decoded.keys():
-        raise Refused(f"task {kind!r} has no parameter {min(unknown)!r}")
+    try:
+        decoded = definition.codec.decode(payload)
+    except PayloadMismatch as error:
+        where = str(error).partition(" at ")[2] or str(error)
+        raise click.UsageError(f"these arguments do not fit task {kind!r}, at {where}") from error
     task: Task[..., Any] = Task(definition, lambda: app.schema)
     return task.using(**options).job(**decoded)
 

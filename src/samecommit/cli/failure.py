@@ -114,11 +114,13 @@ def _is_database_error(error: BaseException) -> bool:
 
 def _database(error: BaseException) -> tuple[str, Exit]:
     state = getattr(error, "sqlstate", None)
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    said = one_line(error) if primary is None else mask(primary)
     if state is None or state[:2] in ("08", "28", "3D", "53", "57"):
         way_out = "check --dsn, SAMECOMMIT_DSN or the PG* variables, and that the server runs"
-        return f"no connection to the database: {one_line(error)}; {way_out}", Exit.UNAVAILABLE
+        return f"no connection to the database: {said}; {way_out}", Exit.UNAVAILABLE
     if state == "42501":
-        return f"{one_line(error)}: this role may not do that; connect as another, or grant it", Exit.REFUSED
+        return f"{said}: this role may not do that; connect as another, or grant it", Exit.REFUSED
     if state in ("42P01", "3F000", "42883"):
-        return f"{one_line(error)}: the schema does not fit this version; run samecommit migrate", Exit.UNAVAILABLE
-    return f"the database refused: {one_line(error)}", Exit.FAILED
+        return f"{said}: the schema does not fit this version; run samecommit migrate", Exit.UNAVAILABLE
+    return f"the database refused: {said}", Exit.FAILED

@@ -22,7 +22,7 @@ COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "queue": lambda job: job["queue"],
     "attempts": lambda job: f"{job['attempts']}/{job['max_attempts']}",
     "enqueued": lambda job: when(job["created_at"]),
-    "": lambda job: _moment(job),
+    "moment": lambda job: _moment(job),
     "note": lambda job: job["note"] or "",
 }
 FIELDS = (
@@ -83,9 +83,9 @@ def _moment(job: Mapping[str, Any]) -> str:
     """Say the moment that matters in a job's state."""
     match job["state"]:
         case "done" | "failed" | "cancelled" | "held":
-            return f"{job['state']} {when(job['finished_at'])}"
+            return f"{job['state']} {when(job['since_at'])}"
         case "running":
-            return f"started {when(job['claimed_at'])}"
+            return f"started {when(job['since_at'])}"
         case _:
             return f"due {when(job['run_at'])}"
 

@@ -1,4 +1,4 @@
-"""``samecommit migrate``: installs or upgrades the schema."""
+"""``samecommit migrate``: installs or upgrades the schema, and makes the queues of an application's tasks."""
 
 from __future__ import annotations
 
@@ -6,36 +6,72 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from samecommit.cli.options import Manner, common, database, describe_dsn, resolve_dsn
+from samecommit.cli.options import Manner, check_dsn, common, database, describe_dsn, resolve_dsn
 
 if TYPE_CHECKING:
+    from samecommit.app import App
     from samecommit.storage.migrate import Migration
 
 
 @click.command()
 @click.option("--plan", is_flag=True, help="Show what would be applied and change nothing.")
 @click.option("--sql", "as_sql", is_flag=True, help="Print every migration as SQL; needs no database.")
+@click.option(
+    "--app", "target", metavar="MODULE:APP", help="Also make the queues of its tasks; its DSN and schema serve."
+)
 @database
 @common
-def migrate(manner: Manner, dsn: str | None, schema: str, *, plan: bool, as_sql: bool) -> None:
-    """Install the schema, or bring it to this version. Safe to repeat and to run from several places at once."""
+def migrate(manner: Manner, target: str | None, dsn: str | None, schema: str, *, plan: bool, as_sql: bool) -> None:
+    """Install the schema, or bring it to this version. Safe to repeat and to run from several places at once.
+
+    A producer that is there before the first worker needs the queues of its tasks: make them here with --app.
+    """
     from samecommit.storage import migrate as storage
 
     if as_sql:
         return manner.say(*_as_sql(storage.migrations(schema)))
-    address = resolve_dsn(dsn)
+    app = _located(target)
+    if app is None:
+        address = resolve_dsn(dsn)
+    else:
+        address, schema = dsn if dsn is not None else check_dsn(app.dsn, "the application's DSN"), app.schema
     where = f"schema {schema!r} of {describe_dsn(address)}"
     if plan:
-        import psycopg
-
-        with psycopg.connect(address, autocommit=True) as conn:
-            steps = storage.pending(conn, schema)
+        steps = _pending(address, schema)
         return manner.say(
             _described(steps, applied=False), *_lines(steps, f"to apply to {where}:", f"{where} is up to date")
         )
     steps = storage.migrate(address, schema)
-    text = f"applied to {where}:"
-    return manner.say(_described(steps, applied=True), *_lines(steps, text, f"{where} was up to date already"))
+    queues = [] if app is None else make_queues(address, app)
+    lines = _lines(steps, f"applied to {where}:", f"{where} was up to date already")
+    lines += [f"queues: {', '.join(queues)}"] if queues else []
+    return manner.say({**_described(steps, applied=True), "queues": queues}, *lines)
+
+
+def make_queues(dsn: str, app: App) -> list[str]:
+    """Make the queues that an application's tasks name, and return their names; those that are there stay as they are."""
+    from samecommit.storage.operate import Operator
+
+    names = sorted({task.queue for task in app.definitions.values()})
+    with Operator.connect(dsn, app.schema) as asked:
+        for name in names:
+            asked.create_queue(name)
+    return names
+
+
+def _located(target: str | None) -> App | None:
+    from samecommit.cli.locate import locate
+
+    return None if target is None else locate(target)
+
+
+def _pending(dsn: str, schema: str) -> list[Migration]:
+    import psycopg
+
+    from samecommit.storage.migrate import pending
+
+    with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as conn:
+        return pending(conn, schema)
 
 
 def _as_sql(steps: list[Migration]) -> tuple[list[dict[str, Any]], str]:

@@ -73,7 +73,7 @@ def _of_children(told: Signal) -> News | None:
             return "error", f"worker {told.number} (pid {told.pid}) did not stop in time and was killed"
         case StopPassedOn():
             then = ("again to stop now", "again to kill", "killing what is left")[min(told.times, 3) - 1]
-            return "info", f"{told.signal}: stopping {told.children} workers; {then}"
+            return "info", f"{told.received}: stopping {told.children} workers; {then}"
         case _:
             return None
 

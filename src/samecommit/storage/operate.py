@@ -138,8 +138,8 @@ class Operator:
             state=chosen.state,
         )
         jobs = [{name: row[name] for name in row if not name.startswith("floor")} for row in rows if row["id"]]
-        last = jobs[-1] if len(jobs) >= room else {"id": rows[0]["floor"], "finished_at": rows[0].get("floor_at")}
-        return Page(jobs=jobs, next=_page(last["id"], last["finished_at"] if is_kept else None))
+        last = jobs[-1] if len(jobs) >= room else {"id": rows[0]["floor"], "since_at": rows[0].get("floor_at")}
+        return Page(jobs=jobs, next=_page(last["id"], last["since_at"] if is_kept else None))
 
     def _jobs_running(self, chosen: JobFilter, room: int, before: int) -> Page:
         jobs = self._run("operate/jobs_running", before=before, queue=chosen.queue, kind=chosen.kind, room=room)

@@ -76,7 +76,7 @@ class ChildKilled(Signal):
 class StopPassedOn(Signal):
     """The parent was told to stop, for the ``times``-th time, and told its ``children``."""
 
-    signal: str
+    received: str
     times: int
     children: int
 
@@ -237,7 +237,7 @@ class Supervisor:
         for child in self.children:
             child.restart_at = None
         alive = self._alive
-        self._signals.emit(StopPassedOn(signal=signal.Signals(number).name, times=self._asked, children=len(alive)))
+        self._signals.emit(StopPassedOn(received=signal.Signals(number).name, times=self._asked, children=len(alive)))
         if self._asked > 2:
             self._kill()
             return

@@ -7,7 +7,8 @@ WITH live AS (
                 WHEN j.state = 'ready' AND j.pos IS NULL AND j.blocked_by IS NULL
                 THEN CASE WHEN j.attempts > 0 THEN 'retrying' ELSE 'scheduled' END
                 ELSE j.state END AS shown_as,
-           j.priority, j.attempts, j.max_attempts, j.created_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at,
+           j.priority, j.attempts, j.max_attempts, j.created_at, j.run_at, j.claimed_at,
+           CASE WHEN j.claim_id IS NOT NULL THEN j.claimed_at ELSE j.since_at END AS since_at,
            CASE WHEN j.state = 'held' THEN j.hold_reason ELSE j.last_error END AS note
     FROM :"schema".job AS j
     WHERE j.id < :before::bigint
@@ -15,7 +16,7 @@ WITH live AS (
     LIMIT :walk::int
 ), ended AS (
     SELECT h.id, h.queue_id, h.kind, h.state, h.state AS shown_as, h.priority, h.attempts, h.max_attempts, h.created_at,
-           h.run_at, h.claimed_at, h.finished_at, CASE WHEN h.state <> 'done' THEN h.last_error END AS note
+           h.run_at, h.claimed_at, h.finished_at AS since_at, CASE WHEN h.state <> 'done' THEN h.last_error END AS note
     FROM :"schema".job_history AS h
     WHERE h.id < :before::bigint
     ORDER BY h.id DESC
@@ -28,7 +29,7 @@ SELECT looked.floor, fitting.*
 FROM looked
 LEFT JOIN LATERAL (
     SELECT a.id, q.name AS queue, a.kind, a.shown_as AS state, a.priority, a.attempts, a.max_attempts, a.created_at, a.run_at,
-           a.claimed_at, a.finished_at, left(split_part(a.note, E'\n', 1), 300) AS note
+           a.claimed_at, a.since_at, left(split_part(a.note, E'\n', 1), 300) AS note
     FROM (SELECT * FROM live UNION ALL SELECT * FROM ended) AS a
     JOIN :"schema".queue AS q ON q.id = a.queue_id
     WHERE a.id >= coalesce(looked.floor, 0)

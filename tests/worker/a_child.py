@@ -1,0 +1,37 @@
+"""A child for the tests of the supervisor: how it behaves is its first argument. It says what happens, line by line."""
+
+import json
+import os
+import signal
+import sys
+from types import FrameType
+
+from samecommit.worker.supervisor import follow_parent
+
+
+def say(**told: object) -> None:
+    sys.stdout.write(json.dumps({"child": os.getpid(), **told}) + "\n")
+    sys.stdout.flush()
+
+
+def stop(number: int, _frame: FrameType | None) -> None:
+    say(heard=signal.Signals(number).name)
+    if number != signal.SIGTERM or "slow" not in sys.argv:
+        raise SystemExit(0)
+
+
+def note(number: int, _frame: FrameType | None) -> None:
+    say(ignored=signal.Signals(number).name)
+
+
+behaviour = sys.argv[1]
+if behaviour.isdigit():
+    say(ends=int(behaviour))
+    raise SystemExit(int(behaviour))
+for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(each, note if behaviour == "stubborn" else stop)
+if behaviour == "follows":
+    follow_parent()
+say(is_ready=True)
+while True:
+    signal.pause()
