@@ -9,6 +9,7 @@ import psycopg
 
 from samecommit.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
 from samecommit.storage.query import check_schema, migration_files, render, statement
+from samecommit.storage.roles import keep_roles
 
 Connection: TypeAlias = psycopg.Connection[Any]
 _OPTIONS = "-c search_path=pg_catalog -c lock_timeout=60s -c client_min_messages=warning"
@@ -81,6 +82,9 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
         steps = pending(conn, schema)
         for step in steps:
             _apply(conn, schema, step)
+        if steps:
+            with conn.transaction():
+                keep_roles(conn, schema)
         return steps
 
 

@@ -208,9 +208,10 @@ CREATE TABLE :"schema".attempt (
 CREATE INDEX job_history_id ON :"schema".job_history (id);
 
 -- Makes one day of a table that is partitioned by UTC day: standalone, then attached, which takes no strong lock on the
--- parent. Bounds carry +00, so that sessions in different time zones agree. False when the day is there already.
+-- parent. Bounds carry +00, so that sessions in different time zones agree. False when the day is there already. Runs with
+-- the rights of who owns the days, for a worker whose finish finds none.
 CREATE FUNCTION :"schema".make_day(parent regclass, day date) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     home name;
     child name;
@@ -219,7 +220,7 @@ BEGIN
     INTO STRICT home, child
     FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.oid = parent;
+    WHERE c.oid = parent AND c.relkind = 'p' AND n.nspname = :'schema';
     IF to_regclass(format('%I.%I', home, child)) IS NOT NULL THEN
         RETURN false;
     END IF;

@@ -1,0 +1,2 @@
+-- Becomes the session's own role again.
+RESET ROLE
