@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from samecommit.app import App, Tasks
 from samecommit.config import WorkerConfig
 from samecommit.context import AsyncContext, Context
-from samecommit.job import Enqueued, Job
+from samecommit.job import Enqueued, EnqueuedMany, Job, NewJob
 from samecommit.outcome import Cancel, Done, Fail, Hold, RateLimited, Retry, Snooze
 from samecommit.retry import Backoff
-from samecommit.task import NewJob, Task
+from samecommit.task import Task
 
 if TYPE_CHECKING:
     __version__: str
@@ -21,6 +21,7 @@ __all__ = [
     "Context",
     "Done",
     "Enqueued",
+    "EnqueuedMany",
     "Fail",
     "Hold",
     "Job",

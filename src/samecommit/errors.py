@@ -130,7 +130,11 @@ class LeaseLost(SamecommitError):
 
 
 class JobError(SamecommitError):
-    """The awaited job ended as failed or cancelled."""
+    """The awaited job ended as failed or cancelled (``state``); ``reason`` is its last error."""
+
+    def __init__(self, message: str, *, job_id: int, state: str, reason: str | None) -> None:
+        super().__init__(message)
+        self.job_id, self.state, self.reason = job_id, state, reason
 
 
 class EmbeddedError(SamecommitError):

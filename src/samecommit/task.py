@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 
 from samecommit.definition import EnqueueOptions, TaskDefinition, check_name
 from samecommit.errors import ConfigError, PayloadError
-from samecommit.job import Enqueued
+from samecommit.job import Enqueued, JobOptions, NewJob
 from samecommit.payload import encode_plain
-from samecommit.storage.connections import AsyncConn, SyncConn
-from samecommit.storage.query import statement
-from samecommit.storage.writing import write
-from samecommit.unique import conflict, unique_values
+from samecommit.storage.connections import AsyncConn, SyncConn, perform
+from samecommit.storage.enqueue import as_text, enqueue
+from samecommit.unique import unique_values
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -89,6 +88,7 @@ class Task(Generic[P, R]):
 
 
 def _job_options(definition: TaskDefinition, options: EnqueueOptions) -> JobOptions:
+    meta = options.get("meta")
     values = {
         "kind": definition.name,
         "queue": check_name("queue", options.get("queue", definition.queue)),
@@ -101,7 +101,7 @@ def _job_options(definition: TaskDefinition, options: EnqueueOptions) -> JobOpti
         "effect_key": _text("effect_key", options.get("effect_key")),
         "expires_at": _moment("expires_at", options.get("expires_at")),
         "payload_version": definition.version,
-        "meta": encode_plain(meta, max_bytes=65_536) if (meta := options.get("meta")) else None,
+        "meta": encode_plain(meta, max_bytes=65_536) if meta else None,
         **unique_values(
             options.get("unique"),
             scope=options.get("unique_scope"),

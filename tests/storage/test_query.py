@@ -46,7 +46,7 @@ def test_a_schema_that_looks_like_a_placeholder_is_no_placeholder() -> None:
     assert (text, used) == ('SELECT %s::int FROM "$1".job', ("a",))
 
 
-UTILITY = re.compile(r"(?:ALTER|CREATE|DROP|LISTEN|REVOKE)\b")  # cannot be prepared
+UTILITY = re.compile(r"(?:ALTER|COPY|CREATE|DROP|LISTEN|REVOKE)\b")  # cannot be prepared
 
 
 def all_labels() -> list[str]:

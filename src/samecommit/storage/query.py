@@ -8,6 +8,7 @@ is the quoted schema, ``:'schema'`` its name as a literal, ``:'schema.job'`` a t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -16,7 +17,7 @@ from typing import Any, LiteralString, cast
 from samecommit.errors import ConfigError
 
 _FOLDER = files("samecommit.storage") / "sql"
-_PARAMETER = re.compile(r"(?<![:\w])::?([a-z_]+)\b(?!\")|--[^\n]*|'[^']*'")
+_PARAMETER = re.compile(r"(?<![:\w])::?([a-z_][a-z0-9_]*)\b(?!\")|--[^\n]*|'[^']*'")
 _MAX_NAME_BYTES = 63
 
 
@@ -64,16 +65,28 @@ class Statement:
         """Return the values in the statement's order."""
         return tuple([values[name] for name in self.parameters])
 
+    def spelled(self, placeholder: Callable[[str], str], escape: Callable[[str], str]) -> tuple[str, tuple[str, ...]]:
+        """Return the text as a driver wants it, and the parameters in order of use.
+
+        Args:
+            placeholder: how a use of the parameter of that name is written.
+            escape: how everything else is written.
+        """
+        pieces = re.split(r"\$(\d+)", self.unrendered)
+        used = tuple(self.parameters[int(number) - 1] for number in pieces[1::2])
+        pieces[::2] = [escape(render(piece, self.schema)) for piece in pieces[::2]]
+        pieces[1::2] = [placeholder(name) for name in used]
+        return "".join(pieces), used
+
     def with_placeholder(self, placeholder: str = "%s") -> tuple[str, tuple[str, ...]]:
         """Return the text for drivers that write ``%s`` for each use, and the parameters in order of use."""
-        used: list[str] = []
+        return self.spelled(lambda _: placeholder, lambda text: text.replace("%", "%%"))
 
-        def replace(match: re.Match[str]) -> str:
-            used.append(self.parameters[int(match[1]) - 1])
-            return placeholder
 
-        text = re.sub(r"\$(\d+)", replace, self.unrendered.replace("%", "%%"))
-        return render(text, self.schema.replace("%", "%%")), tuple(used)
+@cache
+def with_percents(query: Statement) -> tuple[str, tuple[str, ...]]:
+    """Return a statement with ``%s`` for each use of a parameter, and those; as it is when it has none."""
+    return query.with_placeholder() if query.parameters else (query.text, ())
 
 
 def parse(label: str, text: str, schema: str) -> Statement:

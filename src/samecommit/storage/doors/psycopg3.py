@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from samecommit.storage.connections import Rows
@@ -18,6 +17,10 @@ def _is_open(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bo
     return not conn.autocommit or conn.info.transaction_status != TransactionStatus.IDLE
 
 
+def _can_copy(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    return conn.pgconn.pipeline_status == PipelineStatus.OFF
+
+
 class PsycopgDoor:
     """``psycopg.Connection``."""
 
@@ -25,14 +28,19 @@ class PsycopgDoor:
         """Whether what is written now waits for the caller's commit."""
         return _is_open(conn)
 
-    def transaction(self, conn: psycopg.Connection[Any]) -> AbstractContextManager[Any]:
-        """Open a transaction (or a savepoint inside one)."""
-        return conn.transaction()
-
     def fetch(self, conn: psycopg.Connection[Any], query: Statement, values: dict[str, Any]) -> Rows:
-        """Run one statement and return its rows as tuples, whatever row factory the connection has."""
-        cursor = psycopg.RawCursor(conn, row_factory=tuple_row)
-        return cursor.execute(query.text, query.bind(values)).fetchall()
+        """Run one statement and return its rows as tuples, whatever factories the connection has."""
+        cursor = psycopg.RawCursor(conn, row_factory=tuple_row).execute(query.text, query.bind(values))
+        return cursor.fetchall() if cursor.description else []
+
+    def can_copy(self, conn: psycopg.Connection[Any]) -> bool:
+        """Whether rows can be streamed: not within a pipeline."""
+        return _can_copy(conn)
+
+    def copy(self, conn: psycopg.Connection[Any], query: Statement, data: str) -> None:
+        """Stream rows in COPY's text format."""
+        with psycopg.RawCursor(conn).copy(query.text) as stream:
+            stream.write(data)
 
 
 class AsyncPsycopgDoor:
@@ -42,12 +50,17 @@ class AsyncPsycopgDoor:
         """Whether what is written now waits for the caller's commit."""
         return _is_open(conn)
 
-    def transaction(self, conn: psycopg.AsyncConnection[Any]) -> AbstractAsyncContextManager[Any]:
-        """Open a transaction (or a savepoint inside one)."""
-        return conn.transaction()
-
     async def fetch(self, conn: psycopg.AsyncConnection[Any], query: Statement, values: dict[str, Any]) -> Rows:
-        """Run one statement and return its rows as tuples, whatever row factory the connection has."""
+        """Run one statement and return its rows as tuples, whatever factories the connection has."""
         cursor = psycopg.AsyncRawCursor(conn, row_factory=tuple_row)
         await cursor.execute(query.text, query.bind(values))
-        return await cursor.fetchall()
+        return await cursor.fetchall() if cursor.description else []
+
+    async def can_copy(self, conn: psycopg.AsyncConnection[Any]) -> bool:
+        """Whether rows can be streamed: not within a pipeline."""
+        return _can_copy(conn)
+
+    async def copy(self, conn: psycopg.AsyncConnection[Any], query: Statement, data: str) -> None:
+        """Stream rows in COPY's text format."""
+        async with psycopg.AsyncRawCursor(conn).copy(query.text) as stream:
+            await stream.write(data)

@@ -222,51 +222,188 @@ CREATE FUNCTION :"schema".enqueue(
     unique_key      text DEFAULT NULL,
     unique_scope    text DEFAULT NULL,
     unique_for      interval DEFAULT NULL,
-    on_conflict     text DEFAULT 'existing'
-) RETURNS TABLE (id bigint, created boolean, replaced boolean)
-LANGUAGE sql VOLATILE SECURITY DEFINER
-BEGIN ATOMIC
-    WITH target AS (
-        SELECT q.id, q.tableoid AS installation, q.retention, q.max_attempts, due.run_at,
-               due.run_at <= clock_timestamp() AS is_due, pg_column_size(enqueue.payload) > 2000 AS is_large,
-               nextval(:'schema.job_id_seq') AS job_id
-        FROM (SELECT coalesce(enqueue.run_at, clock_timestamp()) + coalesce(enqueue.delay, interval '0')) AS due (run_at)
-        LEFT JOIN :"schema".queue AS q ON q.name = enqueue.queue
+    on_conflict     text DEFAULT 'existing',
+    OUT id bigint, OUT created boolean, OUT replaced boolean
+)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    target   record;
+    answer   :"schema".key_answer;
+    due_at   timestamptz := coalesce(enqueue.run_at, clock_timestamp()) + coalesce(enqueue.delay, interval '0');
+    is_due   boolean := due_at <= clock_timestamp();
+    is_large boolean := pg_column_size(enqueue.payload) > 2000;
+    scope    text := CASE WHEN enqueue.unique_key IS NOT NULL THEN coalesce(enqueue.unique_scope, enqueue.kind) END;
+    born_at  timestamptz;
+BEGIN
+    SELECT q.id, q.retention, q.max_attempts INTO target FROM :"schema".queue AS q WHERE q.name = enqueue.queue;
+    IF NOT FOUND THEN
+        PERFORM :"schema".refuse('SC001', format('unknown queue %L', enqueue.queue), 'make it first: samecommit queues create');
+    END IF;
+    enqueue.id := nextval(:'schema.job_id_seq');
+    enqueue.created := true;
+    enqueue.replaced := false;
+    IF enqueue.unique_key IS NOT NULL THEN
+        answer := :"schema".place_keyed(
+            scope, enqueue.unique_key, enqueue.id, enqueue.unique_for, enqueue.on_conflict, enqueue.payload,
+            enqueue.payload_version, due_at, enqueue.priority, enqueue.tags, enqueue.expires_at, enqueue.meta);
+        IF answer.holder <> enqueue.id THEN
+            enqueue.id := answer.holder;
+            enqueue.created := false;
+            enqueue.replaced := answer.replaced;
+            RETURN;
+        END IF;
+    ELSIF enqueue.unique_scope IS NOT NULL OR enqueue.unique_for IS NOT NULL THEN
+        PERFORM :"schema".refuse('SC004', 'unique_scope or unique_for without unique_key', 'give unique_key as well');
+    END IF;
+    INSERT INTO :"schema".job AS j (
+        id, pos, run_at, expires_at, parent_id, queue_id, priority, max_attempts, retention, payload_version,
+        kind, tags, effect_key, unique_scope, unique_key, meta, payload)
+    VALUES (enqueue.id, CASE WHEN is_due THEN nextval(:'schema.pos_seq') END, due_at, enqueue.expires_at, enqueue.parent_id,
+            target.id, enqueue.priority, coalesce(enqueue.max_attempts, target.max_attempts), target.retention,
+            enqueue.payload_version, enqueue.kind, enqueue.tags, enqueue.effect_key, scope,
+            CASE WHEN scope IS NOT NULL THEN :"schema".stored_key(enqueue.unique_key) END, enqueue.meta,
+            CASE WHEN NOT is_large THEN enqueue.payload END)
+    RETURNING j.created_at INTO born_at;
+    IF is_large THEN
+        INSERT INTO :"schema".body (job_id, created_at, payload) VALUES (enqueue.id, born_at, enqueue.payload);
+    END IF;
+    IF is_due THEN
+        PERFORM :"schema".ring(:'schema.queue'::regclass, target.id);
+    END IF;
+END
+$$;
+
+-- A job as `enqueue_many` takes it: the parameters of `enqueue`, as the keys of a JSON object.
+CREATE TYPE :"schema".new_job AS (
+    kind text, payload jsonb, queue text, priority int, run_at timestamptz, delay interval, max_attempts int, tags text[],
+    parent_id bigint, effect_key text, expires_at timestamptz, payload_version int, meta jsonb,
+    unique_key text, unique_scope text, unique_for interval, on_conflict text
+);
+
+-- Refuses what is no array of jobs, and says where.
+CREATE FUNCTION :"schema".check_jobs(jobs jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    known CONSTANT text[] := ARRAY['kind', 'payload', 'queue', 'priority', 'run_at', 'delay', 'max_attempts', 'tags',
+                                   'parent_id', 'effect_key', 'expires_at', 'payload_version', 'meta',
+                                   'unique_key', 'unique_scope', 'unique_for', 'on_conflict'];
+    wrong text;
+BEGIN
+    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' THEN
+        PERFORM :"schema".refuse('SC004', format('jobs is %s', coalesce(jsonb_typeof(jobs), 'null')), 'give a JSON array of objects');
+    END IF;
+    SELECT CASE WHEN jsonb_typeof(g.job) <> 'object' THEN format('job %s is no object', g.n - 1)
+                WHEN g.job ->> 'kind' IS NULL THEN format('job %s has no kind', g.n - 1)
+                ELSE format('job %s has an unknown key: %s', g.n - 1, left((g.job - known)::text, 100)) END
+    INTO wrong
+    FROM jsonb_array_elements(jobs) WITH ORDINALITY AS g (job, n)
+    WHERE CASE WHEN jsonb_typeof(g.job) = 'object' THEN g.job - known <> '{}' OR g.job ->> 'kind' IS NULL ELSE true END
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM :"schema".refuse('SC004', wrong, 'the keys are the parameters of enqueue, counted from job 0');
+    END IF;
+END
+$$;
+
+-- The way of jobs that replace or reject: one by one in the order of their keys, since each locks its key and the job there.
+CREATE FUNCTION :"schema".enqueue_each(jobs jsonb) RETURNS TABLE (id bigint, created boolean, replaced boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ids       bigint[];
+    creates   boolean[];
+    replaces  boolean[];
+    g         record;
+    stored    record;
+BEGIN
+    FOR g IN
+        SELECT j.*
+        FROM jsonb_populate_recordset(NULL:::"schema".new_job, jobs) WITH ORDINALITY AS j (
+            kind, payload, queue, priority, run_at, delay, max_attempts, tags, parent_id, effect_key, expires_at,
+            payload_version, meta, unique_key, unique_scope, unique_for, on_conflict, n)
+        ORDER BY CASE WHEN j.unique_key IS NOT NULL THEN coalesce(j.unique_scope, j.kind) END COLLATE "C",
+                 :"schema".stored_key(j.unique_key) COLLATE "C", j.n
+    LOOP
+        stored := :"schema".enqueue(
+            g.kind, coalesce(g.payload, '{}'), coalesce(g.queue, 'default'), coalesce(g.priority, 0), g.run_at, g.delay,
+            g.max_attempts, g.tags, g.parent_id, g.effect_key, g.expires_at, coalesce(g.payload_version, 1), g.meta,
+            g.unique_key, g.unique_scope, g.unique_for, coalesce(g.on_conflict, 'existing'));
+        ids[g.n] := stored.id;
+        creates[g.n] := stored.created;
+        replaces[g.n] := stored.replaced;
+    END LOOP;
+    RETURN QUERY SELECT * FROM unnest(ids, creates, replaces);
+END
+$$;
+
+-- Stores many jobs in the caller's transaction, given as a JSON array of objects whose keys are the parameters of `enqueue`
+-- (durations as texts, "90 seconds"). One row for each, in their order. Unique keys are taken in one order, whatever that of
+-- the jobs; the second job of a key within one call comes to the first. Nothing is stored when one is refused.
+CREATE FUNCTION :"schema".enqueue_many(jobs jsonb) RETURNS TABLE (id bigint, created boolean, replaced boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    are_keyed boolean := jobs @? '$[*].unique_key';
+BEGIN
+    PERFORM :"schema".check_jobs(jobs);
+    IF are_keyed AND jobs @? '$[*].on_conflict ? (@ != "existing")' THEN
+        RETURN QUERY SELECT * FROM :"schema".enqueue_each(jobs);
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (  -- the transaction has its id before the first place is given: bookmarks rely on it
+        SELECT clock_timestamp() AS asked_at
+        WHERE pg_current_xact_id() IS NOT NULL
+    ), given AS MATERIALIZED (
+        SELECT g.*, q.id AS queue_id, q.retention, q.max_attempts AS queue_max_attempts, a.asked_at,
+               coalesce(g.run_at, a.asked_at) + coalesce(g.delay, interval '0') AS due_at,
+               pg_column_size(g.payload) > 2000 AS is_large,
+               CASE WHEN g.unique_key IS NOT NULL THEN coalesce(g.unique_scope, g.kind) END AS scope,
+               nextval(:'schema.job_id_seq') AS new_id
+        FROM asked AS a
+        CROSS JOIN jsonb_populate_recordset(NULL:::"schema".new_job, jobs) WITH ORDINALITY AS g (
+            kind, payload, queue, priority, run_at, delay, max_attempts, tags, parent_id, effect_key, expires_at,
+            payload_version, meta, unique_key, unique_scope, unique_for, on_conflict, n)
+        LEFT JOIN :"schema".queue AS q ON q.name = coalesce(g.queue, 'default')
         WHERE (q.id IS NOT NULL
-               OR :"schema".refuse('SC001', format('unknown queue %L', enqueue.queue), 'make it first: samecommit queues create') = 0)
-          AND (enqueue.unique_key IS NOT NULL OR (enqueue.unique_scope IS NULL AND enqueue.unique_for IS NULL)
-               OR :"schema".refuse('SC004', 'unique_scope or unique_for without unique_key', 'give unique_key as well') = 0)
-    ), placed AS (
-        SELECT t.*, CASE WHEN enqueue.unique_key IS NOT NULL
-                         THEN :"schema".place_keyed(
-                             coalesce(enqueue.unique_scope, enqueue.kind), enqueue.unique_key, t.job_id, enqueue.unique_for,
-                             enqueue.on_conflict, enqueue.payload, enqueue.payload_version, t.run_at, enqueue.priority,
-                             enqueue.tags, enqueue.expires_at, enqueue.meta) END AS answer
-        FROM target AS t
+               OR :"schema".refuse('SC001', format('unknown queue %L', g.queue), 'make it first: samecommit queues create') = 0)
+          AND ((g.unique_key IS NULL AND g.unique_scope IS NULL AND g.unique_for IS NULL)
+               OR (g.unique_key <> '' AND coalesce(g.unique_scope <> '', true)
+                   AND coalesce(g.unique_for > interval '0', true))
+               OR :"schema".refuse('SC004', format('job %s: unique key %L of %L for %L', g.n - 1, left(g.unique_key, 100),
+                                                   g.unique_scope, g.unique_for),
+                                   'give a key and a scope that are not empty, and a window above 0') = 0)
+    ), placed AS MATERIALIZED (
+        SELECT :"schema".acquire_keys(
+                   array_agg(g.scope ORDER BY g.n), array_agg(g.unique_key ORDER BY g.n), array_agg(g.new_id ORDER BY g.n),
+                   array_agg(g.asked_at + g.unique_for ORDER BY g.n)) AS holders
+        FROM given AS g
+        WHERE are_keyed
     ), inserted AS (
         INSERT INTO :"schema".job (
-            id, pos, run_at, expires_at, parent_id, queue_id, priority, max_attempts, retention, payload_version,
+            id, pos, run_at, created_at, expires_at, parent_id, queue_id, priority, max_attempts, retention, payload_version,
             kind, tags, effect_key, unique_scope, unique_key, meta, payload)
-        SELECT p.job_id, CASE WHEN is_due THEN nextval(:'schema.pos_seq') END, p.run_at, enqueue.expires_at, enqueue.parent_id,
-               p.id, enqueue.priority, coalesce(enqueue.max_attempts, p.max_attempts), p.retention, enqueue.payload_version,
-               enqueue.kind, enqueue.tags, enqueue.effect_key,
-               CASE WHEN enqueue.unique_key IS NOT NULL THEN coalesce(enqueue.unique_scope, enqueue.kind) END,
-               :"schema".stored_key(enqueue.unique_key), enqueue.meta, CASE WHEN NOT p.is_large THEN enqueue.payload END
-        FROM placed AS p
-        WHERE p.answer IS NULL OR (p.answer).holder = p.job_id
-        RETURNING job.id, job.created_at, job.pos, job.queue_id
+        SELECT g.new_id, CASE WHEN g.due_at <= g.asked_at THEN nextval(:'schema.pos_seq') END, g.due_at, g.asked_at,
+               g.expires_at, g.parent_id, g.queue_id, coalesce(g.priority, 0), coalesce(g.max_attempts, g.queue_max_attempts),
+               g.retention, coalesce(g.payload_version, 1), g.kind, g.tags, g.effect_key, g.scope,
+               CASE WHEN g.scope IS NOT NULL THEN :"schema".stored_key(g.unique_key) END, g.meta,
+               CASE WHEN g.is_large THEN NULL ELSE coalesce(g.payload, '{}') END
+        FROM given AS g
+        CROSS JOIN placed AS p
+        WHERE p.holders IS NULL OR p.holders[g.n] = g.new_id
     ), kept AS (
         INSERT INTO :"schema".body (job_id, created_at, payload)
-        SELECT i.id, i.created_at, enqueue.payload
-        FROM inserted AS i
-        JOIN target AS t ON t.is_large
+        SELECT g.new_id, g.asked_at, g.payload
+        FROM given AS g
+        CROSS JOIN placed AS p
+        WHERE g.is_large AND (p.holders IS NULL OR p.holders[g.n] = g.new_id)
     )
-    SELECT coalesce(i.id, (p.answer).holder),
-           i.id IS NOT NULL AND (i.pos IS NULL OR :"schema".ring(p.installation, p.id) IS NOT NULL),
-           coalesce((p.answer).replaced, false)
-    FROM placed AS p
-    LEFT JOIN inserted AS i ON true;
-END;
+    SELECT coalesce(p.holders[g.n], g.new_id), coalesce(p.holders[g.n] = g.new_id, true), false
+    FROM given AS g
+    CROSS JOIN placed AS p
+    WHERE (SELECT count(:"schema".ring(:'schema.queue'::regclass, due.queue_id))
+           FROM (SELECT DISTINCT d.queue_id FROM given AS d WHERE d.due_at <= d.asked_at) AS due) IS NOT NULL
+    ORDER BY g.n;
+END
+$$;
 
 -- Makes a queue, or leaves the one that is there. In a transaction of its own: a queue must not hang on a business write.
 CREATE FUNCTION :"schema".create_queue(
