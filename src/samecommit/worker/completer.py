@@ -73,7 +73,7 @@ class Completer:
         self._done_claims: list[int] = []
         self._ends: list[EndRow] = []
         self._settles: list[SettleRow] = []
-        self._verify: list[tuple[int, int]] = []
+        self._verify: list[SettleRow] = []
         self._cools: dict[str, tuple[float, str]] = {}
         self._dirty: set[Attempt] = set()
         self._left: Counter[int] = Counter()
@@ -115,9 +115,9 @@ class Completer:
                 return
             case Drop():
                 # refused by a finish of its own: fenced off, or only locked by somebody and still ours
-                self._verify.append((job_id, claim_id))
+                self._verify.append(SettleRow(job_id, claim_id, _uncommitted(attempt)))
             case End() if attempt.is_ended_by_handler:
-                self._verify.append((job_id, claim_id))
+                self._verify.append(SettleRow(job_id, claim_id, _uncommitted(attempt)))
             case End(state=state, result=result, error=error):
                 self._ends.append(EndRow(job_id, claim_id, state, result, error, attempt.record_json()))
             case Settle():
@@ -338,32 +338,19 @@ class Completer:
             self._settles += settles
 
     async def _verify_ends(self) -> None:
-        pairs, self._verify = self._verify, []
+        rows, self._verify = self._verify, []
         generation = self._generation
+        ids, claim_ids = [row.id for row in rows], [row.claim_id for row in rows]
         try:
-            owned = {
-                row[0]
-                for row in await self._link.fetch(
-                    "claim/owned", ids=[p[0] for p in pairs], claim_ids=[p[1] for p in pairs]
-                )
-            }
+            owned = {row[0] for row in await self._link.fetch("claim/owned", ids=ids, claim_ids=claim_ids)}
         except (LinkDown, LinkBusy):
-            self._verify += pairs if generation == self._generation else []
+            self._verify += rows if generation == self._generation else []
             raise
-        error = "ctx.finish was called, but its transaction was not committed"
-        self._put_back(
-            [],
-            [
-                SettleRow(*p, Settle("error", delay_seconds=5.0, spends=True, error=error))
-                for p in pairs
-                if p[0] in owned
-            ],
-            generation,
-        )
-        for job_id, claim_id in pairs:
-            if job_id not in owned:
-                self._count_down(claim_id)
-        self.written += len(pairs) - len(owned)
+        self._put_back([], [row for row in rows if row.id in owned], generation)
+        for row in rows:
+            if row.id not in owned:
+                self._count_down(row.claim_id)
+        self.written += len(rows) - len(owned)
 
     def _count_down(self, claim_id: int, count: int = 1) -> None:
         left = self._left.get(claim_id)
@@ -389,3 +376,10 @@ class Completer:
         except (LinkDown, LinkBusy):
             self._dirty.update(dirty)
             raise
+
+
+def _uncommitted(attempt: Attempt) -> Settle:
+    """What becomes of a job that its handler ended, should it turn out to be still there."""
+    error = "ctx.finish was called, but its transaction was not committed"
+    state = "failed" if attempt.job.is_last_attempt else "ready"
+    return Settle("error", state, delay_seconds=5.0, spends=True, error=error)

@@ -230,9 +230,9 @@ class Worker:
         self.signals.emit(WorkerStopped(lease_id=self.lease_id, given_back=given_back))
 
     async def _drain(self) -> int:
-        drained = asyncio.create_task(
-            self.executor.drain(0.0 if self._stop_now.is_set() else self.config.grace_seconds)
-        )
+        if self._stop_now.is_set():
+            return await self.executor.drain(0.0)
+        drained = asyncio.create_task(self.executor.drain(self.config.grace_seconds))
         hurried = asyncio.create_task(self._stop_now.wait())
         await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
