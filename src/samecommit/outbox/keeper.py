@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.storage.link import AsyncLink
+from samecommit.storage.roles import as_keeper
 
 _AHEAD_DAYS = 14
 _TURN_SECONDS, _DAYS_SECONDS = 60.0, 3600.0
@@ -37,7 +38,11 @@ class Keeper:
 
     async def drop_old_days(self) -> None:
         """Drop days that are past their time and behind every position."""
-        for child, is_half_detached in await self._link.fetch("event/old_days", keep=self._keep):
-            detach = "chore/finish_detach" if is_half_detached else "chore/detach_day"
-            await self._link.define(detach, parent="event", child=child)
-            await self._link.define("chore/drop_day", child=child)
+        old = await self._link.fetch("event/old_days", keep=self._keep)
+        if not old:
+            return
+        async with as_keeper(self._link):
+            for child, is_half_detached in old:
+                detach = "chore/finish_detach" if is_half_detached else "chore/detach_day"
+                await self._link.define(detach, parent="event", child=child)
+                await self._link.define("chore/drop_day", child=child)

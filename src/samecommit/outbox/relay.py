@@ -150,7 +150,7 @@ class Relay:
     async def _take(self) -> float:
         is_clean = await self._hold.take()
         if is_clean is None:
-            return _TAKE_SECONDS
+            return min(_TAKE_SECONDS, self._destination.lease_seconds / 3)
         self._reset()
         await self._load_parked()
         self._doubts.suspect_next_page = not is_clean

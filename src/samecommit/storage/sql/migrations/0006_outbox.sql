@@ -62,7 +62,7 @@ CREATE TABLE :"schema".position (
     after          bigint NOT NULL DEFAULT 0,
     fence          bigint NOT NULL DEFAULT 0,
     holder         bigint,
-    lease_until_at timestamptz NOT NULL DEFAULT '-infinity',
+    lease_until_at timestamptz NOT NULL DEFAULT 'epoch',
     is_clean       boolean NOT NULL DEFAULT true,
     delivered      bigint NOT NULL DEFAULT 0,
     repeated       bigint NOT NULL DEFAULT 0,
@@ -329,7 +329,7 @@ BEGIN
     INSERT INTO :"schema".event_window (n, snapshot, events)
     SELECT last_n + r.tier, format('%s:%s:', 3 + r.tier, 3 + r.tier)::pg_snapshot, 1000000000 FROM pg_temp.samecommit_rebase AS r;
     UPDATE :"schema".position AS p
-    SET window_n = last_n + r.tier, after = 0, fence = p.fence + 1, holder = NULL, lease_until_at = '-infinity'
+    SET window_n = last_n + r.tier, after = 0, fence = p.fence + 1, holder = NULL, lease_until_at = 'epoch'
     FROM pg_temp.samecommit_rebase AS r
     WHERE (r.window_n, r.after) = (p.window_n, p.after);
     UPDATE :"schema".setting SET value = here WHERE name = 'outbox_system';

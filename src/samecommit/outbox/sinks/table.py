@@ -1,0 +1,79 @@
+"""Inserts events into a table of any PostgreSQL database, with the position in the same statement: effectively once.
+
+For development, for tests, and for a second database that wants to follow. The schema is made when it is missing; its table
+``event`` has one row per event: CloudEvents attributes and data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from samecommit.event import Event, Position, StoredEvent
+from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Outcome
+from samecommit.outbox.sink import StoredPosition, Target, Traits
+from samecommit.storage.link import AsyncLink, LinkBusy
+from samecommit.storage.query import check_schema
+
+
+class Table:
+    """The sink.
+
+    Args:
+        dsn: the database.
+        schema: where the table ``event`` is.
+    """
+
+    traits = Traits(idempotency=StoredPosition(), keeps_key_order=True)
+
+    def __init__(self, dsn: str, schema: str = "copied") -> None:
+        self._link = AsyncLink(dsn, check_schema(schema), "table sink")
+        self._target = self._destination = ""
+
+    def __repr__(self) -> str:
+        return f"<Table {self._link.schema!r}>"
+
+    def complaint(self, event: Event) -> str | None:
+        """Take every event."""
+
+    async def connect(self, target: Target) -> None:
+        """Connect, and make what is missing.
+
+        Raises:
+            LinkDown: the database cannot be reached.
+        """
+        self._target, self._destination = target.name, target.destination
+        for label in ("copy/make_schema", "copy/make_table", "copy/make_position"):
+            await self._link.fetch(label)
+        await self.position()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._link.close()
+
+    async def position(self) -> Position | None:
+        """Return the position of the last event that was inserted."""
+        text = (await self._link.fetch("copy/begin", target=self._target))[0][0]
+        return Position.parse(text) if text else None
+
+    async def send(self, batch: Sequence[StoredEvent]) -> Sequence[Outcome]:
+        """Insert the events that are not there."""
+        try:
+            rows = await self._link.fetch(
+                "copy/send",
+                target=self._target,
+                destination=self._destination,
+                ids=[event.id for event in batch],
+                replays=[event.replay for event in batch],
+                positions=[None if event.position is None else str(event.position) for event in batch],
+                types=[event.type for event in batch],
+                keys=[event.key for event in batch],
+                attributes=[msgspec.json.encode(event.attributes()).decode() for event in batch],
+                content_types=[event.content_type for event in batch],
+                datas=[event.data for event in batch],
+            )
+        except LinkBusy as error:
+            return [DestinationDown(str(error))] * len(batch)
+        there = {row[0] for row in rows}
+        return [Duplicate() if event.id in there else Delivered() for event in batch]
