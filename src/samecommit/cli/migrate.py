@@ -19,9 +19,19 @@ if TYPE_CHECKING:
 @click.option(
     "--app", "target", metavar="MODULE:APP", help="Also make the queues of its tasks; its DSN and schema serve."
 )
+@click.option(
+    "--roles",
+    is_flag=False,
+    flag_value="",
+    metavar="[PREFIX]",
+    help="Also make the roles PREFIX_producer, PREFIX_worker and so on, and grant them what they need; the schema's name is "
+    "the prefix unless one is given. With --sql their SQL is printed instead.",
+)
 @database
 @common
-def migrate(manner: Manner, target: str | None, dsn: str | None, schema: str, *, plan: bool, as_sql: bool) -> None:
+def migrate(
+    manner: Manner, target: str | None, roles: str | None, dsn: str | None, schema: str, *, plan: bool, as_sql: bool
+) -> None:
     """Install the schema, or bring it to this version. Safe to repeat and to run from several places at once.
 
     A producer that is there before the first worker needs the queues of its tasks: make them here with --app.
@@ -29,7 +39,7 @@ def migrate(manner: Manner, target: str | None, dsn: str | None, schema: str, *,
     from samecommit.storage import migrate as storage
 
     if as_sql:
-        return manner.say(*_as_sql(storage.migrations(schema)))
+        return manner.say(*(_as_sql(storage.migrations(schema)) if roles is None else _roles_as_sql(schema, roles)))
     app = _located(target)
     if app is None:
         address = resolve_dsn(dsn)
@@ -45,7 +55,17 @@ def migrate(manner: Manner, target: str | None, dsn: str | None, schema: str, *,
     queues = [] if app is None else make_queues(address, app)
     lines = _lines(steps, f"applied to {where}:", f"{where} was up to date already")
     lines += [f"queues: {', '.join(queues)}"] if queues else []
-    return manner.say({**_described(steps, applied=True), "queues": queues}, *lines)
+    made = _make_roles(address, schema, roles)
+    lines += [f"roles: {', '.join(made)}"] if made else []
+    return manner.say({**_described(steps, applied=True), "queues": queues, "roles": made}, *lines)
+
+
+def _make_roles(dsn: str, schema: str, prefix: str | None) -> list[str]:
+    if prefix is None:
+        return []
+    from samecommit.storage.roles import make_roles
+
+    return list(make_roles(dsn, schema, prefix or None).values())
 
 
 def make_queues(dsn: str, app: App) -> list[str]:
@@ -77,6 +97,13 @@ def _pending(dsn: str, schema: str) -> list[Migration]:
 def _as_sql(steps: list[Migration]) -> tuple[list[dict[str, Any]], str]:
     text = "\n".join(f"-- migration {step.name}\n{step.text}" for step in steps)
     return [{"version": s.version, "name": s.name, "sql": s.text} for s in steps], text
+
+
+def _roles_as_sql(schema: str, prefix: str) -> tuple[list[dict[str, Any]], str]:
+    from samecommit.storage.roles import roles_script
+
+    text = roles_script(schema, prefix or None)
+    return [{"name": "roles", "sql": text}], text
 
 
 def _described(steps: list[Migration], *, applied: bool) -> dict[str, Any]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-
 from samecommit.config import WorkerConfig
-from samecommit.errors import ConfigError
 from samecommit.storage.link import AsyncLink
+from samecommit.storage.roles import as_keeper
 
 _AHEAD_DAYS = 14
 _HOUR = 3600.0
@@ -37,27 +34,10 @@ class Retention:
         keep = self.keep_days()
         old = await self._link.fetch("chore/old_days", parents=list(keep), days=list(keep.values()))
         if old:
-            async with self._as_keeper():
+            async with as_keeper(self._link):
                 for parent, child, is_pending in old:
                     await self._drop(parent, child, is_half_detached=is_pending)
         return _HOUR
-
-    @asynccontextmanager
-    async def _as_keeper(self) -> AsyncGenerator[None, None]:
-        """Be the role that owns the days, where that is another one: only an owner may detach and drop."""
-        keeper, may_become = (await self._link.fetch("roles/keeper"))[0]
-        if keeper is None:
-            yield
-            return
-        if not may_become:
-            msg = f"the days belong to role {keeper!r}, which this user may not become: grant it the worker role"
-            raise ConfigError(msg)
-        await self._link.define("roles/become", keeper=keeper)
-        try:
-            yield
-        finally:
-            if self._link.is_open:  # a connection that was lost took the role with it
-                await self._link.define("roles/step_back")
 
     async def _drop(self, parent: str, child: str, *, is_half_detached: bool) -> None:
         """Detach without blocking writers, then drop: an open report makes this wait for its next turn, and nobody else."""

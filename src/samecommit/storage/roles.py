@@ -15,13 +15,15 @@ prefix, the schema's name unless told otherwise, since roles belong to the whole
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
 
 import psycopg
 
 from samecommit.errors import ConfigError
+from samecommit.storage.link import AsyncLink
 from samecommit.storage.query import check_schema, quote_literal, quote_name, render, statement
 
 Role = Literal["owner", "maintainer", "producer", "worker", "operator", "viewer"]
@@ -93,34 +95,22 @@ FUNCTIONS: Grants = {
 
 VIEWS: Grants = {
     "jobs": {"worker": _READ, "operator": _READ, "viewer": _READ},
-    **dict.fromkeys(("running", "attempts", "failure_groups", "queues"), {"operator": _READ, "viewer": _READ}),
+    **{name: {"operator": _READ, "viewer": _READ} for name in ("running", "attempts", "failure_groups", "queues")},
 }
 
-_SHARED: Mapping[Role, str] = {"worker": _WRITE, "operator": _READ}
+_WORKED_ON = ("attempt", "body", "unique_key", "cancellation", "cooldown", "chore", "event", "event_window", "delivery")
+_LOOKED_AT = ("job_history", "claim", "worker", "destination", "position", "parked")
 TABLES: Grants = {
-    "job": {**_SHARED, "maintainer": _READ},
-    **dict.fromkeys(("job_history", "claim", "worker", "destination", "position", "parked"), _SHARED),
-    **dict.fromkeys(
-        (
-            "attempt",
-            "body",
-            "unique_key",
-            "cancellation",
-            "cooldown",
-            "chore",
-            "event",
-            "event_window",
-            "delivery",
-        ),
-        {"worker": _WRITE},
-    ),
+    "job": {"maintainer": _READ, "worker": _WRITE, "operator": _READ},
+    **{name: {"worker": _WRITE, "operator": _READ} for name in _LOOKED_AT},
+    **{name: {"worker": _WRITE} for name in _WORKED_ON},
     "queue": {"worker": _READ, "operator": _READ},
     "setting": {"worker": _READ},
     "migration": {"worker": _READ, "operator": _READ, "viewer": _READ},
 }
 
 SEQUENCES: Grants = {
-    **dict.fromkeys(("pos_seq", "job_id_seq", "event_seq"), {"worker": "USAGE, SELECT"}),
+    **{name: {"worker": "USAGE, SELECT"} for name in ("pos_seq", "job_id_seq", "event_seq")},
     "queue_id_seq": _INTERNAL,
 }
 
@@ -183,6 +173,28 @@ def roles_script(schema: str, prefix: str | None = None) -> str:
     return "\n".join(
         ["BEGIN;", *(f"{text.rstrip()};" for text in (*_scripts(schema, names), *grants, note)), "COMMIT;"]
     )
+
+
+@asynccontextmanager
+async def as_keeper(link: AsyncLink) -> AsyncGenerator[None, None]:
+    """Be the role that owns the days for a while, where that is another one: only an owner may detach and drop.
+
+    Raises:
+        ConfigError: this user may not become it.
+    """
+    keeper, may_become = (await link.fetch("roles/keeper"))[0]
+    if keeper is None:
+        yield
+        return
+    if not may_become:
+        msg = f"the days belong to role {keeper!r}, which this user may not become: grant it the worker role"
+        raise ConfigError(msg)
+    await link.define("roles/become", keeper=keeper)
+    try:
+        yield
+    finally:
+        if link.is_open:  # a connection that was lost took the role with it
+            await link.define("roles/step_back")
 
 
 def _apply(conn: Connection, schema: str, prefix: str) -> None:
