@@ -88,6 +88,7 @@ class Context(BaseContext):
 
         Raises:
             LeaseLost: somebody else owns the job; roll back.
+            NotInTransaction: the connection commits each statement, so that the end could not wait for your data.
         """
         self._run.finish(conn, result)
 
@@ -110,5 +111,6 @@ class AsyncContext(BaseContext):
 
         Raises:
             LeaseLost: somebody else owns the job; roll back.
+            NotInTransaction: the connection commits each statement, so that the end could not wait for your data.
         """
         await self._run.finish_async(conn, result)

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine, Generator
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from samecommit.errors import (
     EnqueueError,
@@ -55,12 +54,11 @@ AsyncConn: TypeAlias = _AwaitsCommit | _Asyncpg
 
 
 class SyncDoor(Protocol):
-    """How to use one kind of plain connection."""
+    """How to use one kind of plain connection; with ``copy(conn, query, data)`` where it can copy."""
 
     def in_transaction(self, conn: Any) -> bool: ...
     def fetch(self, conn: Any, query: Statement, values: dict[str, Any]) -> Rows: ...
     def can_copy(self, conn: Any) -> bool: ...
-    def copy(self, conn: Any, query: Statement, data: str) -> None: ...
 
 
 class AsyncDoor(Protocol):
@@ -69,31 +67,22 @@ class AsyncDoor(Protocol):
     async def in_transaction(self, conn: Any) -> bool: ...
     async def fetch(self, conn: Any, query: Statement, values: dict[str, Any]) -> Rows: ...
     async def can_copy(self, conn: Any) -> bool: ...
-    async def copy(self, conn: Any, query: Statement, data: str) -> None: ...
 
 
 class NoCopy:
     """What plain doors have whose driver offers no COPY that we use."""
 
-    def can_copy(self, conn: Any) -> bool:
+    def can_copy(self, _conn: Any) -> bool:
         """Whether rows can be streamed: no."""
         return False
-
-    def copy(self, conn: Any, query: Statement, data: str) -> None:
-        """Never called."""
-        raise NotImplementedError
 
 
 class AsyncNoCopy:
     """What asynchronous doors have whose driver offers no COPY that we use."""
 
-    async def can_copy(self, conn: Any) -> bool:
+    async def can_copy(self, _conn: Any) -> bool:
         """Whether rows can be streamed: no."""
         return False
-
-    async def copy(self, conn: Any, query: Statement, data: str) -> None:
-        """Never called."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +112,20 @@ KINDS = (
 )
 
 
-def door_for(conn: Any) -> tuple[Any, bool]:
+def door_for(conn: object) -> tuple[Any, bool]:
     """Return the door for a connection, and whether it is asynchronous.
 
     Raises:
         UnsupportedConnection: names the class and lists what is supported.
     """
-    return _door_for_class(type(conn))
+    cls = type(conn)
+    return _DOORS.get(cls) or _DOORS.setdefault(cls, _find_door(cls))
 
 
-@lru_cache(maxsize=256)
-def _door_for_class(cls: type) -> tuple[Any, bool]:
+_DOORS: dict[type[Any], tuple[Any, bool]] = {}
+
+
+def _find_door(cls: type[Any]) -> tuple[Any, bool]:
     for base in cls.__mro__:
         root = base.__module__.partition(".")[0]
         for kind in KINDS:
@@ -174,6 +166,8 @@ def wait(awaitable: Awaitable[T]) -> Steps[T]:
 
 def perform(conn: Any, steps: Steps[T]) -> Any:
     """Run steps on the connection and return their result; a coroutine of it when the connection is asynchronous.
+
+    Nothing is done before the first step runs: an asynchronous call that is not awaited leaves no trace.
 
     Raises:
         SamecommitError: in place of the driver's error where there is one of ours; the driver's is its ``__cause__``.
@@ -240,14 +234,13 @@ def all_or_nothing(steps: Steps[T], *, inside: bool) -> Steps[T]:
 
 def sqlstate_of(error: BaseException | None) -> str | None:
     """Return the SQLSTATE that a driver's or framework's error carries."""
-    if error is None:
-        return None
-    details: Any = error.args[0] if error.args else None
-    return (
-        getattr(error, "sqlstate", None)
-        or getattr(error, "pgcode", None)
-        or (details.get("C") if isinstance(details, dict) else None)  # pg8000
-    )
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or _fields(error).get("C")
+
+
+def _fields(error: BaseException | None) -> dict[str, str]:
+    """Return the server's fields of an error, as pg8000 gives them."""
+    first = error.args[0] if error is not None and error.args else None
+    return cast("dict[str, str]", first) if isinstance(first, dict) else {}
 
 
 def ours(error: BaseException) -> BaseException:
@@ -274,7 +267,6 @@ _OURS: dict[str | None, tuple[type[SamecommitError], str]] = {
 }
 
 
-def _first_line(error: Any) -> str:
-    details = error.args[0] if error.args else None
-    text = details["M"] if isinstance(details, dict) else str(error)
+def _first_line(error: BaseException | None) -> str:
+    text = _fields(error).get("M") or str(error)
     return text.splitlines()[0] if text else type(error).__name__

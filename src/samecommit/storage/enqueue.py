@@ -18,6 +18,8 @@ def enqueue(job: NewJob[R], schema: str, *, own_transaction: bool = False) -> St
     """Store the job and return what became of it.
 
     Args:
+        job: made by ``task.job(...)``.
+        schema: where it is stored.
         own_transaction: a connection that commits by itself will do.
 
     Raises:

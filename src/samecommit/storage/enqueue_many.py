@@ -37,7 +37,9 @@ def enqueue_many(
 
     Args:
         jobs: an iterable, or an asynchronous one on an asynchronous connection.
+        schema: where they are stored.
         progress: called after each chunk with how many are stored so far.
+        own_transaction: a connection that commits by itself will do.
 
     Raises:
         PayloadError: from the iterable; ``index`` says at which job.

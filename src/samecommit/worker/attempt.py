@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from samecommit.definition import TaskDefinition
-from samecommit.errors import LeaseLost
+from samecommit.errors import LeaseLost, NotInTransaction
 from samecommit.job import Job
 from samecommit.payload import encode_plain
-from samecommit.storage.connections import door_for
+from samecommit.storage.connections import Steps, door_for, fetch, in_transaction, perform
 from samecommit.storage.link import Row
 from samecommit.storage.query import statement
 
@@ -115,20 +115,25 @@ class Attempt:
 
     def finish(self, conn: Any, result: Any) -> None:
         """End the job on the caller's plain connection."""
-        door, is_async = door_for(conn)
-        if is_async:
+        if door_for(conn)[1]:
             msg = "an async connection was given to a plain context: use an async def task with AsyncContext"
             raise TypeError(msg)
-        if not door.fetch(conn, statement("job/finish", self.host.schema), self._finish_values(result)):
-            raise self._lost()
-        self.is_ended_by_handler = True
+        perform(conn, self._finish(self._finish_values(result)))
 
     async def finish_async(self, conn: Any, result: Any) -> None:
         """End the job on the caller's connection, plain or asynchronous."""
-        door, is_async = door_for(conn)
-        values, query = self._finish_values(result), statement("job/finish", self.host.schema)
-        rows = await door.fetch(conn, query, values) if is_async else door.fetch(conn, query, values)
-        if not rows:
+        finishing = perform(conn, self._finish(self._finish_values(result)))
+        if finishing is not None:
+            await finishing
+
+    def _finish(self, values: dict[str, Any]) -> Steps[None]:
+        if not (yield from in_transaction()):
+            msg = (
+                f"ctx.finish of job {self.job.id} was called outside a transaction, on a connection that commits each "
+                "statement: the job would end apart from your data. Open a transaction around both"
+            )
+            raise NotInTransaction(msg)
+        if not (yield from fetch(statement("job/finish", self.host.schema), values)):
             raise self._lost()
         self.is_ended_by_handler = True
 

@@ -6,7 +6,7 @@
 -- waited for: while its job lives, nobody but what ends the job locks it.
 WITH mine AS (
     SELECT j.ctid, coalesce(wanted.state, 'done') AS state, wanted.result, wanted.error, wanted.record
-    FROM unnest(:ids::bigint[], :claim_ids::bigint[], :states::text[], :results::jsonb[], :errors::text[], :records::jsonb[])
+    FROM unnest(:ids::bigint[], :claim_ids::bigint[], :states::text[], :results::text[]::jsonb[], :errors::text[], :records::text[]::jsonb[])
         AS wanted (id, claim_id, state, result, error, record)
     CROSS JOIN LATERAL (
         SELECT job.ctid
