@@ -17,6 +17,12 @@ from tests.support.jobs import Jobs
 from samecommit import App
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the tests that hurt what they test."""
+    parser.addoption("--seed", type=int, help="throw the dice of tests/faults as in the run that printed this")
+    parser.addoption("--full", action="store_true", help="with -m faults: the long storms too")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a coroutine function, unless a plugin was asked to."""

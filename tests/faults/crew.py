@@ -88,7 +88,9 @@ class Member:
 class Crew:
     """All worker processes of a run, past ones included."""
 
-    def __init__(self, dsn: str, folder: Path, config: Mapping[str, Any] | None = None, broken: str | None = None) -> None:
+    def __init__(
+        self, dsn: str, folder: Path, config: Mapping[str, Any] | None = None, broken: str | None = None
+    ) -> None:
         self.dsn, self.folder, self.broken = dsn, folder, broken
         self.config = {**CONFIG, **(config or {})}
         self.members: list[Member] = []
@@ -113,7 +115,11 @@ class Crew:
         }
         with (self.folder / f"{name}.err").open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.member"], cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stderr=errors
+                [sys.executable, "-m", "tests.faults.member"],
+                cwd=ROOT,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stderr=errors,
             )
         self.members.append(Member(name, self.folder, process))
         return self.members[-1]

@@ -45,7 +45,7 @@ class Diary:
 
     def of(self, op: str, ctx: Any, key: str, **values: Any) -> None:
         """Say what a handler does."""
-        run = ctx._run  # noqa: SLF001 - the claim is nobody's business but ours
+        run = ctx._run
         self.history.write(op, key=key, job=ctx.job.id, claim=run.claim_id, attempt=ctx.attempt, **values)
 
     def hear(self, told: Signal) -> None:
@@ -96,6 +96,7 @@ def declare(app: App, diary: Diary) -> None:  # noqa: C901 - a list of handlers
         diary.of("start", ctx, key)
         await asyncio.sleep(seconds)
         if ctx.attempt == 1:
+            diary.of("error", ctx, key)
             raise ValueError(f"{key} stumbles once")
         diary.of("end", ctx, key)
 
@@ -133,14 +134,16 @@ def declare(app: App, diary: Diary) -> None:  # noqa: C901 - a list of handlers
 async def work(worker: Worker, diary: Diary) -> None:
     """Work until a signal says stop."""
     asked = 0
+    loop = asyncio.get_running_loop()
 
-    def stop() -> None:
+    def stop(*_: object) -> None:
         nonlocal asked
         asked += 1
-        worker.stop(now=asked > 1)
+        if not loop.is_closed():  # a handler of the loop would go with it, and a late signal would kill
+            loop.call_soon_threadsafe(lambda now: worker.stop(now=now), asked > 1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        signal.signal(number, stop)
     await worker.run()
     diary.history.write("totals", refused=worker.completer.refused, written=worker.completer.written)
 

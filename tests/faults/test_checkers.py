@@ -158,7 +158,9 @@ def test_a_job_that_is_done_without_its_work_is_lost() -> None:
 
 def test_a_job_that_waits_is_not_lost() -> None:
     story = good().enqueue(9)
-    story.tables.append({"place": "job", "id": 9, "key": "p-9", "state": "held", "hold_reason": "why", "blocked_by": None})
+    story.tables.append(
+        {"place": "job", "id": 9, "key": "p-9", "state": "held", "hold_reason": "why", "blocked_by": None}
+    )
     assert total_queue(story.run()).is_good
     assert innocent_holds(story.run()) == ["p-9: why"]
 

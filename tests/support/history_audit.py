@@ -7,7 +7,7 @@ is locked, so the numbers of one job are in the order of its changes.
 from __future__ import annotations
 
 import json
-import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ _RESOURCES = {
     "cancellations": "SELECT count(*) FROM {schema}.cancellation",
 }
 _LEDGER = """
-SELECT (SELECT count(*) FROM {schema}.job) AS jobs, (SELECT count(*) FROM {schema}.job_history) AS history,
+SELECT (SELECT count(*) FROM {schema}.job) AS jobs, (SELECT count(*) FROM {schema}.job WHERE state = 'ready') AS ready, (SELECT count(*) FROM {schema}.job_history) AS history,
        (SELECT count(*) FROM audit.change WHERE what = 'job' AND op = 'insert') AS inserted,
        (SELECT count(*) FROM audit.change WHERE what = 'history' AND op = 'delete') AS brought_back
 """
@@ -139,7 +139,19 @@ def sample(dsn: str, schema: str = "samecommit") -> dict[str, int]:
         return dict(zip([column.name for column in cursor.description], cursor.fetchone() or (), strict=True))
 
 
-def dump(dsn: str, folder: Path, log: Path | None = None, schema: str = "samecommit") -> None:
+def wait_for_the_dead(dsn: str, living: int, seconds: float, schema: str = "samecommit") -> None:
+    """Wait until the reaper has seen every death, for a while: a killed worker's row stays until its lease is over."""
+    text = _named("SELECT (SELECT count(*) FROM {schema}.worker), (SELECT count(*) FROM {schema}.claim)", schema)
+    until = time.monotonic() + seconds
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while time.monotonic() < until:
+            leases, claims = conn.execute(text).fetchone() or (0, 0)
+            if leases <= living and not claims:
+                return
+            time.sleep(0.1)
+
+
+def dump(dsn: str, folder: Path, log: Path | None = None, log_start: int = 0, schema: str = "samecommit") -> None:
     """Write the audit, the tables and what is still held into a run's folder, as one snapshot sees them."""
     with psycopg.connect(dsn) as conn:
         conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -148,7 +160,7 @@ def dump(dsn: str, folder: Path, log: Path | None = None, schema: str = "samecom
         counts = {name: _rows(conn, _named(text, schema).decode())[0]["count"] for name, text in _RESOURCES.items()}
         _write(folder / "resources.jsonl", [counts])
     if log is not None:
-        shutil.copy(log, folder / "postgres.log")
+        (folder / "postgres.log").write_bytes(log.read_bytes()[log_start:])
 
 
 def _named(text: str, schema: str) -> bytes:

@@ -125,7 +125,9 @@ def fencing(run: Run) -> Verdict:
                 ended[job_id, line["old_claim"]] += 1
             if line["what"] == "history" and line["op"] == "insert" and line["state"] == "done":
                 if not _was_worked(run, line):
-                    faults.append(f"job {job_id} ended as done under claim {line['new_claim']}, which had not done its work")
+                    faults.append(
+                        f"job {job_id} ended as done under claim {line['new_claim']}, which had not done its work"
+                    )
     faults += [f"claim {claim} of job {job} ended {count} times" for (job, claim), count in ended.items() if count > 1]
     worked = [key for key, lines in run.handler_lines.items() if any(line["op"] == "end" for line in lines)]
     accepted = {(job, line["old_claim"]) for job, life in run.lives.items() for line in life if is_release(line)}
@@ -196,7 +198,9 @@ def _overlaps(run: Run) -> tuple[int, list[str]]:
         if begun:
             ended = [line["at"] for line in lines if line["op"] == "end"]
             runs[job].append((begun[0], ended[-1] if ended else begun[0], claim))
-    released = {(job, line["old_claim"]): line["at"] for job, life in run.lives.items() for line in life if is_release(line)}
+    released = {
+        (job, line["old_claim"]): line["at"] for job, life in run.lives.items() for line in life if is_release(line)
+    }
     count, unlawful = 0, []
     for job, spans in runs.items():
         spans.sort()
@@ -205,7 +209,9 @@ def _overlaps(run: Run) -> tuple[int, list[str]]:
                 count += 1
                 taken = released.get((job, claim))
                 if claim in run.lease_of and (taken is None or taken > start + _SAME_MOMENT):
-                    unlawful.append(f"job {job} ran under claims {claim} and {other} at once, and the first was still good")
+                    unlawful.append(
+                        f"job {job} ran under claims {claim} and {other} at once, and the first was still good"
+                    )
     return count, unlawful
 
 
@@ -226,7 +232,9 @@ def attempts(run: Run) -> Verdict:
             if grown and is_release(line) and line["op"] == "update":
                 spent["lost" if line["app"] == REAPER else "settled"] += 1
             if grown not in (0, 1) and not (grown < 0 and not line["app"].startswith("samecommit ")):
-                faults.append(f"job {job_id} went from {line['attempts'] - grown} to {line['attempts']} attempts at once")
+                faults.append(
+                    f"job {job_id} went from {line['attempts'] - grown} to {line['attempts']} attempts at once"
+                )
             if grown and not is_release(line) and line["app"].startswith("samecommit "):
                 faults.append(f"job {job_id} spent an attempt without one that ended")
             if line["attempts"] > line["most"]:

@@ -35,7 +35,9 @@ def liveness(run: Run, *, lease: float, reap: float, idle: float = 10.0) -> Verd
     left = [line for line in run.tables if line["place"] == "job" and line["state"] == "ready"]
     faults += [f"{line['key']} is still waiting ({line['blocked_by'] or 'in line or later'})" for line in left[:20]]
     waits = reap_delays(run)
-    faults += [f"jobs of a killed worker were taken from it after {wait:.1f} s" for wait in waits if wait > lease + reap + 1]
+    faults += [
+        f"jobs of a killed worker were taken from it after {wait:.1f} s" for wait in waits if wait > lease + reap + 1
+    ]
     return Verdict("C11", faults, {"left": len(left), "dead leases": len(waits), **_named("reaped", waits)})
 
 
@@ -90,12 +92,15 @@ def restarts_elsewhere(run: Run) -> list[float]:
     """From each SIGKILL to the first start, by another worker, of a job that ran in the killed one."""
     waits: list[float] = []
     for fault in run.faults_of("kill"):
-        ended = {line["job"] for line in run.handlers if line["op"] == "end" and line["at"] < fault["at"]}
+        ended = {line["job"] for line in run.handlers if line["op"] in {"end", "error"} and line["at"] < fault["at"]}
         had = {line["job"] for line in run.handlers if line["op"] == "start" and line["file"] == fault["file"]} - ended
         later = [
             line["at"] - fault["at"]
             for line in run.handlers
-            if line["op"] == "start" and line["job"] in had and line["at"] > fault["at"] and line["file"] != fault["file"]
+            if line["op"] == "start"
+            and line["job"] in had
+            and line["at"] > fault["at"]
+            and line["file"] != fault["file"]
         ]
         waits += [min(later)] if later else []
     return waits
@@ -129,7 +134,9 @@ def timing(run: Run) -> Verdict:
 
 def resources(run: Run) -> Verdict:
     """C13: when the workers have stopped, nothing of them is left: no connection, lock, transaction, lease or claim."""
-    return Verdict("C13", [f"{count} {name} left" for name, count in run.resources.items() if count], dict(run.resources))
+    return Verdict(
+        "C13", [f"{count} {name} left" for name, count in run.resources.items() if count], dict(run.resources)
+    )
 
 
 def ledger(run: Run) -> Verdict:

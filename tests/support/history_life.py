@@ -72,7 +72,9 @@ def can_have_happened(operations: Sequence[Operation], final: str, state: str = 
         rest = [*operations[:index], *operations[index + 1 :]]
         possible = moves(operation.name, state)
         if operation.answer is None:
-            if can_have_happened(rest, final, state) or any(can_have_happened(rest, final, s) for s in possible.values()):
+            if can_have_happened(rest, final, state) or any(
+                can_have_happened(rest, final, s) for s in possible.values()
+            ):
                 return True
         elif operation.answer in possible and can_have_happened(rest, final, possible[operation.answer]):
             return True

@@ -7,4 +7,8 @@ from tests.faults.broken import overlay
 
 def apply() -> None:
     """Break the build."""
-    overlay.replace("claim/claim", "AND j.claim_id IS NULL", "AND (j.claim_id IS NULL OR j.claimed_at < clock_timestamp() - interval '0.3 s')")
+    overlay.replace(
+        "claim/claim",
+        "AND j.claim_id IS NULL",
+        "AND (j.claim_id IS NULL OR j.claimed_at < clock_timestamp() - interval '0.3 s')",
+    )

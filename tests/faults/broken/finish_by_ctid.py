@@ -20,7 +20,9 @@ def apply() -> None:
     overlay.add("broken/ctids", _CTIDS)
     overlay.replace("job/finish", ":records::jsonb[])", ":records::jsonb[], :ctids::tid[])")
     overlay.replace("job/finish", "result, error, record)\n    CROSS", "result, error, record, place)\n    CROSS")
-    overlay.replace("job/finish", "WHERE job.id = wanted.id AND job.claim_id = wanted.claim_id", "WHERE job.ctid = wanted.place")
+    overlay.replace(
+        "job/finish", "WHERE job.id = wanted.id AND job.claim_id = wanted.claim_id", "WHERE job.ctid = wanted.place"
+    )
     fetch: Any = AsyncLink.fetch
     places: dict[int, str] = {}
 

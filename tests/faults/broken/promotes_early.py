@@ -7,4 +7,6 @@ from tests.faults.broken import overlay
 
 def apply() -> None:
     """Break the build."""
-    overlay.replace("chore/promote", "AND j.run_at <= clock_timestamp()", "AND j.run_at <= clock_timestamp() + interval '1 s'")
+    overlay.replace(
+        "chore/promote", "AND j.run_at <= clock_timestamp()", "AND j.run_at <= clock_timestamp() + interval '1 s'"
+    )
