@@ -297,7 +297,7 @@ async def test_a_finish_that_meets_an_operator_s_lock_does_not_lose_the_job(app:
 
         @app.task()
         async def work(ctx: AsyncContext) -> str:
-            if ctx.attempt == 1:
+            if ctx.job.claims == 1:
                 operator.execute("SELECT FROM samecommit.job WHERE id = %s FOR UPDATE", [ctx.job.id])
                 try:
                     async with ctx.transaction():

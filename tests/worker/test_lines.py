@@ -1,0 +1,293 @@
+"""Which job comes next: priorities, several queues, unknown kinds, paused queues, kinds that cool down."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from tests.support.engine import enqueue
+from tests.support.jobs import Jobs
+from tests.support.waiting import until
+from tests.support.workers import running_worker
+
+from samecommit import App, AsyncContext, RateLimited
+from samecommit.storage.link import AsyncLink
+from samecommit.worker import claimer
+
+
+async def test_higher_priorities_start_first(app: App, jobs: Jobs) -> None:
+    order: list[int] = []
+
+    @app.task()
+    async def work(ctx: AsyncContext) -> None:
+        order.append(ctx.job.priority)
+
+    wanted = [-100, 5, 0, 100, 5, -1, 0, 99]
+    ids = [app.enqueue(work.using(priority=priority).job()).id for priority in wanted]
+    async with running_worker(app, concurrency=1):
+        for job_id in ids:
+            await jobs.ended(job_id)
+    assert order == sorted(wanted, reverse=True)
+
+
+async def test_within_a_priority_jobs_start_in_the_order_of_their_enqueue(app: App, jobs: Jobs) -> None:
+    order: list[int] = []
+
+    @app.task()
+    async def work(n: int) -> None:
+        order.append(n)
+
+    for n in range(50):
+        app.enqueue(work.job(n))
+    async with running_worker(app, concurrency=1):
+        await until(lambda: len(order) == 50)
+    assert order == list(range(50))
+
+
+async def test_a_first_job_of_a_new_priority_does_not_wait(app: App, jobs: Jobs) -> None:
+    @app.task()
+    async def work() -> None: ...
+
+    async with running_worker(app):
+        for priority in (3, -7, 100, -100):
+            began = time.monotonic()
+            await jobs.ended(app.enqueue(work.using(priority=priority).job()).id)
+            assert time.monotonic() - began < 3
+
+
+async def test_a_deep_queue_does_not_starve_the_others(app: App, jobs: Jobs) -> None:
+    order: list[str] = []
+
+    @app.task(queue="deep")
+    async def deep() -> None:
+        order.append("deep")
+
+    @app.task(queue="shallow")
+    async def shallow() -> None:
+        order.append("shallow")
+
+    app.migrate()
+    jobs.all("SELECT $.create_queue('deep'), $.create_queue('shallow')")
+    with psycopg.connect(app.dsn) as conn:
+        for _ in range(300):
+            deep.enqueue(conn)
+        for _ in range(10):
+            shallow.enqueue(conn)
+    async with running_worker(app, concurrency=5):
+        await until(lambda: len(order) == 310)
+    assert max(n for n, name in enumerate(order) if name == "shallow") < 150
+
+
+async def test_a_worker_works_on_the_queues_that_it_is_given(app: App, jobs: Jobs) -> None:
+    @app.task()
+    async def work() -> None: ...
+
+    jobs.all("SELECT $.create_queue('mine'), $.create_queue('theirs')")
+    mine = app.enqueue(work.using(queue="mine").job()).id
+    theirs = app.enqueue(work.using(queue="theirs").job()).id
+    async with running_worker(app, queues=("mine",)):
+        await jobs.ended(mine)
+        await jobs.ended(app.enqueue(work.using(queue="mine").job()).id)
+        assert jobs.state(theirs) == "ready"
+        assert jobs.all("SELECT queues FROM $.worker") == [(["mine"],)]
+
+
+async def test_a_queue_made_after_the_start_is_worked_on(app: App, jobs: Jobs) -> None:
+    @app.task()
+    async def work() -> None: ...
+
+    async with running_worker(app):
+        jobs.all("SELECT $.create_queue('new')")
+        await jobs.ended(app.enqueue(work.using(queue="new").job()).id)
+
+
+async def test_a_renamed_task_does_the_jobs_of_its_old_name(app: App, jobs: Jobs) -> None:
+    @app.task(name="new", aliases=("old",))
+    async def work(ctx: AsyncContext) -> str:
+        return ctx.job.kind
+
+    old = jobs.value("SELECT id FROM $.enqueue('old')")
+    new = app.enqueue(work.job()).id
+    async with running_worker(app):
+        assert (await jobs.ended(old))["result"] == "old"
+        assert (await jobs.ended(new))["result"] == "new"
+
+
+# ------------------------------------------------------------------------------------------------------- unknown kinds
+
+
+async def test_unknown_kinds_at_the_head_of_the_line_delay_nobody(app: App, jobs: Jobs) -> None:  # B17a
+    @app.task()
+    async def known() -> None: ...
+
+    unknown = enqueue(jobs, 30, kind="unknown")
+    mine = app.enqueue(known.job()).id
+    async with running_worker(app):
+        await jobs.ended(mine)
+    assert {jobs.state(job_id) for job_id in unknown} == {"ready"}
+
+
+async def test_unknown_kinds_step_aside_and_come_back_with_a_worker_that_knows_them(
+    app: App, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task()
+    async def known() -> None: ...
+
+    fetch = AsyncLink.fetch
+
+    async def hurried(self: Any, label: str, **values: Any) -> list[Any]:
+        if label == "chore/set_aside":
+            values["patience_seconds"] = 0.05
+        return await fetch(self, label, **values)
+
+    monkeypatch.setattr(AsyncLink, "fetch", hurried)
+    (unknown,) = enqueue(jobs, kind="unknown")
+    async with running_worker(app):
+        await until(lambda: jobs.row(unknown)["blocked_by"] == "kind")
+
+    app2 = App(app.dsn)
+
+    @app2.task(name="unknown")
+    async def at_last() -> str:
+        return "known now"
+
+    async with running_worker(app2):
+        row = await jobs.ended(unknown)
+    assert (row["result"], row["attempts"]) == ("known now", 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------- pause
+
+
+async def test_a_paused_queue_starts_nothing_and_goes_on_when_resumed(app: App, jobs: Jobs) -> None:  # B25b
+    go_on = asyncio.Event()
+
+    @app.task()
+    async def work(waits: bool) -> None:
+        if waits:
+            await go_on.wait()
+
+    running = app.enqueue(work.job(waits=True)).id
+    async with running_worker(app):
+        await until(lambda: jobs.state(running) == "running")
+        jobs.all("SELECT $.pause('default', 'maintenance')")
+        await asyncio.sleep(claimer._VIEW_SECONDS + 0.2)  # what a worker knows of its queues may be that old
+        waiting = [app.enqueue(work.job(waits=False)).id for _ in range(3)]
+        go_on.set()
+        await jobs.ended(running)
+    async with running_worker(app):  # a restart loses no pause
+        await asyncio.sleep(0.3)
+        assert {jobs.state(job_id) for job_id in waiting} == {"ready"}
+        began = time.monotonic()
+        jobs.all("SELECT $.resume('default')")
+        for job_id in waiting:
+            await jobs.ended(job_id)
+        assert time.monotonic() - began < 3
+
+
+async def test_a_pause_until_a_date_ends_by_itself(app: App, jobs: Jobs) -> None:
+    @app.task()
+    async def work() -> None: ...
+
+    jobs.all("SELECT $.pause('default', until_at => clock_timestamp() + interval '0.5 seconds')")
+    job_id = app.enqueue(work.job()).id
+    async with running_worker(app):
+        row = await jobs.ended(job_id)
+    assert (row["claimed_at"] - row["created_at"]).total_seconds() > 0.4
+
+
+# ------------------------------------------------------------------------------------------------------------ cool down
+
+
+async def test_a_rate_limited_kind_cools_down_for_every_worker_and_other_kinds_go_on(app: App, jobs: Jobs) -> None:
+    calls: list[str] = []
+    is_limited = True
+
+    def declare(to: App, name: str) -> None:
+        @to.task(name="model")
+        async def model() -> Any:
+            calls.append(name)
+            return RateLimited(1.5, "429") if is_limited else None
+
+        @to.task(name="other")
+        async def other() -> None: ...
+
+    first, second = app, App(app.dsn)
+    declare(first, "first")
+    declare(second, "second")
+    ids = enqueue(jobs, 20, kind="model")
+    async with running_worker(first, concurrency=1), running_worker(second, concurrency=1):
+        await until(lambda: calls)
+        await until(lambda: jobs.value("SELECT count(*) FROM $.cooldown"))
+        await asyncio.sleep(claimer._VIEW_SECONDS)  # what the other knows may be that old
+        during = len(calls)
+        for job_id in enqueue(jobs, 5, kind="other"):
+            await jobs.ended(job_id)
+        assert len(calls) == during <= 20
+        is_limited = False
+        for job_id in ids:
+            await jobs.ended(job_id, timeout_seconds=20)
+    rows = [jobs.row(job_id) for job_id in ids]
+    assert {row["attempts"] for row in rows} == {0}
+    assert jobs.value("SELECT count(*) FROM $.cooldown WHERE until_at > clock_timestamp()") == 0
+
+
+async def test_jobs_for_later_come_in_line_when_their_time_has_come(app: App, jobs: Jobs) -> None:
+    @app.task()
+    async def work() -> None: ...
+
+    jobs.all(
+        "INSERT INTO $.job (queue_id, kind, run_at, payload) "
+        "SELECT 1, 'work', clock_timestamp() + interval '0.3 seconds' * (n %% 3), '{}' FROM generate_series(1, 300) AS n"
+    )
+    async with running_worker(app):
+        await until(lambda: jobs.count("done") == 300, 20)
+    assert jobs.value("SELECT count(*) FROM $.job_history WHERE claimed_at < run_at") == 0
+
+
+@pytest.mark.parametrize("doorbell", [True, False], ids=["with a bell", "polling"])
+async def test_an_idle_worker_hears_of_every_way_into_the_line(app: App, jobs: Jobs, doorbell: bool) -> None:
+    @app.task(max_attempts=1)
+    async def work(fails: bool = False) -> None:
+        if fails:
+            raise ValueError
+
+    def cancelled_and_retried() -> int:
+        job_id = int(jobs.value("SELECT id FROM $.enqueue('work', delay => '1 hour')"))
+        jobs.all("SELECT $.cancel(%s)", job_id)
+        jobs.all("SELECT $.retry(%s)", job_id)
+        return job_id
+
+    def held_and_released() -> int:
+        job_id = int(jobs.value("SELECT id FROM $.enqueue('work', delay => '1 hour')"))
+        jobs.all("SELECT $.hold(%s, 'x')", job_id)
+        jobs.all("SELECT $.release(%s)", job_id)
+        return job_id
+
+    def made_due() -> int:
+        job_id = int(jobs.value("SELECT id FROM $.enqueue('work', delay => '1 hour')"))
+        jobs.all("SELECT $.retry(%s)", job_id)
+        return job_id
+
+    def replayed() -> int:
+        old = int(jobs.value("SELECT id FROM $.enqueue('work', delay => '1 hour')"))
+        return int(jobs.value("SELECT id FROM $.replay(%s)", [old]))
+
+    ways: list[Callable[[], int]] = [
+        lambda: app.enqueue(work.job()).id,
+        lambda: int(jobs.value("SELECT id FROM $.enqueue('work')")),
+        lambda: int(jobs.value("SELECT id FROM $.enqueue('work', delay => '0.1 seconds')")),
+        cancelled_and_retried,
+        held_and_released,
+        made_due,
+        replayed,
+    ]
+    async with running_worker(app, doorbell=doorbell, poll_seconds=0.2) as worker:
+        for way in ways:
+            if doorbell:
+                await until(lambda: worker._bell.is_held)
+            began = time.monotonic()
+            await jobs.ended(way())
+            assert time.monotonic() - began < 1.5, way  # less than the sleep of a worker that holds its bells
