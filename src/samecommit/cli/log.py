@@ -71,12 +71,12 @@ class Log:
     def _put(self, level: Level, event: str, text: str, fields: dict[str, Any]) -> None:
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.form == "json":
-            head = {"at": at, "level": level, "event": event, "message": mask(text)}
+            head = {"at": at, "level": level, "event": event, "message": text}
             process = {"process": self.process} if self.process else {}
             line = json.dumps({**head, **process, **fields}, default=str, ensure_ascii=False)
         else:
             process_name = f"[{self.process}] " if self.process else ""
-            line = f"{at} {level:7} {process_name}{mask(text)}"
+            line = f"{at} {level:7} {process_name}{text}"
         stream = self.stream or sys.stderr
-        stream.write(line + "\n")
+        stream.write(mask(line) + "\n")
         stream.flush()

@@ -95,7 +95,7 @@ def _signal_name(number: int) -> str:
 
 def _failure(told: JobFailed) -> str:
     lines = told.error.strip().splitlines() or ["no reason given"]
-    return f"job {told.job_id} ({told.kind}) failed in attempt {told.attempts}: {shortened(lines[-1])}"
+    return f"job {told.job_id} ({told.kind}) failed in attempt {told.attempts}: {shortened(lines[0])}"
 
 
 def shortened(value: Any) -> Any:

@@ -9,16 +9,19 @@ import click
 from samecommit.cli.options import Manner, common
 
 FUNCTIONS = (
-    "enqueue", "retry", "cancel", "hold", "release", "replay", "why", "why_queue", "create_queue", "pause", "resume",
-    "state_of", "contract_version",
+    "enqueue", "enqueue_many", "retry", "cancel", "hold", "release", "replay", "why", "why_queue", "state_of",
+    "create_queue", "pause", "resume", "contract_version",
+    "emit", "emit_bytes", "add_destination", "remove_destination", "pause_destination", "resume_destination", "resolve",
 )  # fmt: skip
 VIEWS = ("jobs", "running", "attempts", "failure_groups", "queues")
-_DECLARATION = r"(?P<comment>(?:^--[^\n]*\n)*)^CREATE {what} :\"schema\"\.(?P<name>\w+)(?P<signature>{rest})"
+_DECLARED = r"(?P<comment>(?:^--[^\n]*\n)*)^CREATE {what} :\"schema\"\.(?P<name>\w+)"
+_PARENTHESES = r"\s*\((?:[^()]|\([^()]*\))*\)"
 _FUNCTION = re.compile(
-    _DECLARATION.format(what="FUNCTION", rest=r"\s*\(.*?\)\s*RETURNS\s+(?:TABLE\s*\([^)]*\)|[^\n]+)"),
-    re.MULTILINE | re.DOTALL,
+    _DECLARED.format(what="FUNCTION")
+    + rf"(?P<signature>{_PARENTHESES}(?:\s*RETURNS\s+(?:TABLE{_PARENTHESES}|[^\n]+))?)",
+    re.MULTILINE,
 )
-_VIEW = re.compile(_DECLARATION.format(what="VIEW", rest=" AS"), re.MULTILINE)
+_VIEW = re.compile(_DECLARED.format(what="VIEW"), re.MULTILINE)
 
 
 @click.command()
@@ -30,17 +33,15 @@ def sql(manner: Manner, schema: str) -> None:
 
     text = "\n\n".join(unrendered for _, _, unrendered in migration_files())
     home = quote_name(schema)
-    functions = [_entry(home, found) for found in _FUNCTION.finditer(text) if found["name"] in FUNCTIONS]
+    functions = [
+        _entry(home, found, found["signature"]) for found in _FUNCTION.finditer(text) if found["name"] in FUNCTIONS
+    ]
     views = [_entry(home, found) for found in _VIEW.finditer(text) if found["name"] in VIEWS]
-    printed = [f"{entry['comment']}\n{entry['declaration']};" for entry in functions]
-    printed += [f"{entry['comment']}\nSELECT * FROM {home}.{entry['name']};".lstrip() for entry in views]
+    printed = [f"{entry['comment']}\n{entry['declaration']};".lstrip() for entry in functions]
+    printed += [f"{entry['comment']}\nSELECT * FROM {entry['declaration']};".lstrip() for entry in views]
     manner.say({"functions": functions, "views": views}, "\n\n".join(printed))
 
 
-def _entry(home: str, found: re.Match[str]) -> dict[str, str]:
-    signature = " AS" not in found["signature"] and found["signature"].replace(':"schema"', home)
-    return {
-        "name": found["name"],
-        "comment": found["comment"].strip(),
-        "declaration": f"{home}.{found['name']}{signature or ''}",
-    }
+def _entry(home: str, found: re.Match[str], signature: str = "") -> dict[str, str]:
+    declaration = f"{home}.{found['name']}{signature}".replace(':"schema"', home)
+    return {"name": found["name"], "comment": found["comment"].strip(), "declaration": declaration}

@@ -1,7 +1,7 @@
 -- The jobs that run now below :before, highest id first, found through the claims: as many as workers have room for. No locks.
 SELECT j.id, q.name AS queue, j.kind, 'running' AS state, j.priority, j.attempts, j.max_attempts, j.created_at, j.run_at,
        j.claimed_at, j.claimed_at AS since_at,
-       coalesce(format('pid %s on %s', w.pid, w.host), 'its worker is gone') AS note
+       CASE WHEN w.pid IS NULL THEN 'its worker is gone' ELSE format('pid %s on %s', w.pid, w.host) END AS note
 FROM :"schema".claim AS c
 CROSS JOIN LATERAL unnest(c.ids) AS held (id)
 JOIN :"schema".job AS j ON j.id = held.id AND j.claim_id = c.claim_id
