@@ -56,6 +56,7 @@ def make_app(options: dict[str, Any]) -> Measured:
     @app.task(max_attempts=1000)
     async def depend(n: int) -> None:  # noqa: ARG001 - the payload is part of what is measured
         attempts.append(time.monotonic_ns())
+        await asyncio.sleep(0.01)
         is_down = os.path.exists(options["switch"])  # noqa: ASYNC240, PTH110 - one stat
         if is_down and options.get("answers", "error") == "error":
             raise Retry(reason="the dependency is down")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from samecommit.bench import drain, enqueue, latency, pin
+from samecommit.bench import bystander, depth, drain, enqueue, handlers, latency, payloads, pin, storm
 from samecommit.bench.place import Place, open_place
 from samecommit.bench.report import Report, Row, machine
 from samecommit.errors import ConfigError
@@ -43,15 +43,40 @@ def measures(scale: Scale) -> dict[str, tuple[str, Measure]]:
             "an offered rate with xmin pinned",
             lambda p, r: pin.pinned_rate(p, r, rate=30_000, seconds=max(20, scale.of(60))),
         ),
+        "handlers": ("handlers of 50 ms, and short beside long ones", lambda p, r: _handlers(p, r, scale)),
+        "payloads": ("WAL by size of the payload", lambda p, r: payloads.payloads(p, r, jobs=scale.of(2000))),
+        "strangers": ("a known job behind unknown kinds", lambda p, r: depth.strangers(p, r, jobs=scale.of(100_000))),
+        "lanes": ("an empty look at 1,000 lanes", lambda p, r: depth.idle_lanes(p, r)),
+        "storm": ("a dependency that is down", lambda p, r: _storm(p, r, scale)),
+        "bystander": (
+            "an OLTP load beside the queue",
+            lambda p, r: bystander.bystander(p, r, seconds=max(3, scale.of(10))),
+        ),
+        "depth": ("claims at 10 million rows each", lambda p, r: depth.depth(p, r, rows=scale.of(10_000_000))),
         "workers": ("1, 2, 4 and 16 processes", lambda p, r: drain.many_workers(p, r, jobs=scale.of(100_000))),
     }
+
+
+def _handlers(place: Place, report: Report, scale: Scale) -> None:
+    handlers.naps(place, report, jobs=scale.of(40_000))
+    handlers.mixed(place, report, jobs=scale.of(20_000))
+
+
+def _storm(place: Place, report: Report, scale: Scale) -> None:
+    for answers in ("limited", "error"):
+        storm.storm(place, report, jobs=scale.of(20_000), outage_seconds=max(5.0, 30 * scale.factor), answers=answers)
+
+
+# What runs when nothing is named: minutes, not an hour, and no more than a gigabyte.
+USUAL = ("drain", "latency", "late", "enqueue", "pinned", "handlers", "payloads", "strangers", "lanes")
 
 
 def run(
     names: Sequence[str],
     *,
     dsn: str | None,
-    json_path: Path | None,
+    json_path: Path | None = None,
+    plots: Path | None = None,
     factor: float = 1.0,
     may_disturb: bool = False,
     console: Console | None = None,
@@ -63,7 +88,7 @@ def run(
     """
     console = console or Console()
     known = measures(Scale(factor=factor))
-    chosen = list(names) or list(known)
+    chosen = list(known) if "all" in names else list(names or USUAL)
     if unknown := [name for name in chosen if name not in known]:
         msg = f"unknown measurement {unknown[0]!r}: one of {', '.join(known)}"
         raise ConfigError(msg)
@@ -81,6 +106,11 @@ def run(
     show(report, console)
     if json_path is not None:
         report.write(json_path)
+    if plots is not None:
+        from samecommit.bench.plots import draw
+
+        for path in draw(report, plots):
+            console.print(f"plot: {path}")
     return report
 
 

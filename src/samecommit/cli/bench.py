@@ -15,13 +15,19 @@ import click
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to this file."
 )
+@click.option(
+    "--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw the courses over time into this folder."
+)
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Share of the published size.")
 @click.option("--yes", is_flag=True, help="Measure although other sessions work on the server.")
-def bench(names: tuple[str, ...], dsn: str | None, json_path: Path | None, scale: float, *, yes: bool) -> None:
+def bench(
+    names: tuple[str, ...], dsn: str | None, json_path: Path | None, plots: Path | None, scale: float, *, yes: bool
+) -> None:
     """Measure rates, latencies and costs, beside the floor in the same run.
 
-    Measurements: drain, latency, late, enqueue, pinned, workers; all of them when none is named.
+    Without a name: drain, latency, late, enqueue, pinned, handlers, payloads, strangers, lanes. Also: storm, bystander, workers,
+    and depth, which fills 30 million rows; `all` runs everything.
     """
     from samecommit.bench.run import run
 
-    run(names, dsn=dsn, json_path=json_path, factor=scale, may_disturb=yes)
+    run(names, dsn=dsn, json_path=json_path, plots=plots, factor=scale, may_disturb=yes)
