@@ -13,11 +13,15 @@ from tests.embedded.places import ACCOUNTS, SOURCES, Place, interpreter_for, is_
 
 from samecommit.embedded import EmbeddedServer
 
+MEMORY = Path("/dev/shm")
+# many servers are made and thrown away here: kept off the disk where there is room, they take half the time
+PARENT = MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 1 << 30 else None
+
 
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A short directory that every account may enter; pytest's own are private."""
-    directory = Path(tempfile.mkdtemp(prefix="sce-"))
+    directory = Path(tempfile.mkdtemp(prefix="sce-", dir=PARENT))
     directory.chmod(0o711)
     yield directory
     assert is_quiet(directory), processes_of(directory)
@@ -30,7 +34,11 @@ def place(home: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     uid = None if account is None else pwd.getpwnam(account).pw_uid
     if uid is not None:
         os.chown(home, uid, -1)
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(map(str, [*SOURCES, *site_packages()]))}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TMPDIR": str(home),
+        "PYTHONPATH": os.pathsep.join(map(str, [*SOURCES, *site_packages()])),
+    }
     if binaries is not None:
         environment["SAMECOMMIT_PG_BIN"] = str(binaries)
     made = Place(home=home, uid=uid, environment=environment, interpreter=interpreter_for(uid))
@@ -42,7 +50,7 @@ def place(home: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
 @pytest.fixture(scope="session")
 def templates() -> Iterator[Path]:
     """Data directories to copy, which takes a tenth of the time that a new one takes."""
-    directory = Path(tempfile.mkdtemp(prefix="sct-"))
+    directory = Path(tempfile.mkdtemp(prefix="sct-", dir=PARENT))
     yield directory
     shutil.rmtree(directory)
 

@@ -161,7 +161,7 @@ def processes_of(directory: Path) -> list[str]:
 
 def is_quiet(directory: Path, seconds: float = 15) -> bool:
     """Whether nothing runs for that directory any more, soon."""
-    return wait_until(lambda: not processes_of(directory), seconds)
+    return wait_until(lambda: not processes_of(directory), seconds, pause=0.1)
 
 
 def kill(pid: int) -> None:

@@ -112,8 +112,8 @@ def test_a_half_made_data_directory_is_never_used(place: Place, victim: str) -> 
     assert wait_until(lambda: any(place.data_dir.glob("init.*/base")), 20, pause=0.001)
     if victim != "user":
         kill(place.supervisor_pid)
+        assert not place.pgdata.exists()
     user.kill()
-    assert not place.pgdata.exists()
     later = place.user()
     assert later.query("SELECT count(*) FROM pg_database") == 3
     assert list(place.data_dir.glob("init.*")) == []
@@ -149,26 +149,26 @@ def test_leaving_cleans_up_though_the_supervisor_was_just_killed(settled: Place)
     assert is_quiet(settled.home)
 
 
-def test_a_pid_file_that_names_a_stranger_is_no_obstacle(settled: Place) -> None:
+@pytest.mark.parametrize("kind", ["alive", "a zombie"])
+def test_a_pid_file_that_names_a_stranger_is_no_obstacle(settled: Place, kind: str) -> None:
+    """As after a reboot, or where nobody reaps: PostgreSQL takes any process of its account for its old self."""
     user = settled.user()
+    postgres = Path(str(user.query("SELECT setting FROM pg_config() WHERE name = 'BINDIR'"))) / "postgres"
     kill(user.up["server_pid"])
     user.kill()
     assert is_quiet(settled.home)
-    # a process of the same account that is alive, as after a reboot
-    bystander = settled.begin("")
-    pid_file = settled.pgdata / "postmaster.pid"
-    lines = [
-        str(bystander.process.pid),
-        str(settled.pgdata),
-        "1",
-        "5432",
-        str(settled.data_dir / "s"),
-        "",
-        "0 0",
-        "ready",
-    ]
-    pid_file.write_text("\n".join(lines))
-    assert settled.user().up["server_pid"] != bystander.process.pid
+    account = settled.pgdata.stat().st_uid if os.geteuid() == 0 else None
+    command = ["sleep", "100"] if kind == "alive" else [str(postgres), "--version"]
+    stranger = subprocess.Popen(command, user=account, cwd="/", stdout=subprocess.DEVNULL)
+    try:
+        state = "S" if kind == "alive" else "Z"
+        assert wait_until(lambda: f") {state} " in Path(f"/proc/{stranger.pid}/stat").read_text(), 10)
+        lines = [str(stranger.pid), str(settled.pgdata), "1", "5432", str(settled.data_dir / "s"), "", "0 0", "ready"]
+        (settled.pgdata / "postmaster.pid").write_text("\n".join(lines))
+        assert settled.user().up["server_pid"] != stranger.pid
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_a_server_of_somebody_else_on_the_same_data_is_left_alone(settled: Place) -> None:

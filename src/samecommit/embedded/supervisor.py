@@ -49,6 +49,7 @@ FAILED = 3
 
 POLL_SECONDS = 0.05
 START_ATTEMPTS = 3
+INITDB_SECONDS = 300
 NAMESPACE_ID = 65534
 IS_LINUX = sys.platform == "linux"
 
@@ -151,9 +152,12 @@ def _serves(pid: int, pgdata: Path) -> bool:
 
 
 def _is_hidden(pid: str) -> bool:
-    """Whether the system does not tell us what this process is."""
+    """Whether this process is some live postgres, and the system does not tell us of which directory."""
+    process = Path("/proc", pid)
     try:
-        Path(f"/proc/{pid}/cwd").stat()
+        shown = (process / "stat").read_text(encoding="utf-8")
+        if "(postgres) " in shown and "(postgres) Z" not in shown:
+            (process / "cwd").stat()
     except OSError as error:
         return isinstance(error, PermissionError)
     return False
@@ -207,7 +211,7 @@ def _enter_namespace() -> None:
     Path("/proc/self/gid_map").write_text(f"{NAMESPACE_ID} {gid} 1", encoding="ascii")
 
 
-def child_setup(death_signal: signal.Signals, *, namespaced: bool) -> Callable[[], None] | None:
+def child_setup(*, namespaced: bool) -> Callable[[], None] | None:
     """Return what a child does before it becomes its program: leave root behind, and die with its parent.
 
     To be called in a process with one thread only. None where the system has no such calls.
@@ -221,7 +225,7 @@ def child_setup(death_signal: signal.Signals, *, namespaced: bool) -> Callable[[
     def prepare() -> None:
         if namespaced:
             _enter_namespace()
-        libc.prctl(1, int(death_signal), 0, 0, 0)  # PR_SET_PDEATHSIG: after every change of identity, which resets it
+        libc.prctl(1, int(signal.SIGINT), 0, 0, 0)  # PR_SET_PDEATHSIG: after every change of identity, which resets it
         if os.getppid() != parent:
             os._exit(1)
 
@@ -274,7 +278,7 @@ class Supervisor:
         if self._config.temporary:
             wait_until(lambda: _is_removed(Path(self._config.data_dir)), 5)  # what was killed may end a write first
 
-    def _spawn(self, program: str, *arguments: str, death_signal: signal.Signals) -> subprocess.Popen[bytes]:
+    def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         config = self._config
         return subprocess.Popen(
             [f"{config.bin_dir}/{program}", *arguments],
@@ -286,13 +290,13 @@ class Supervisor:
             user=config.uid,
             group=config.gid,
             extra_groups=None if config.uid is None else [],
-            preexec_fn=child_setup(death_signal, namespaced=config.namespaced),  # noqa: PLW1509 - one thread here
+            preexec_fn=child_setup(namespaced=config.namespaced),  # noqa: PLW1509 - one thread here
         )
 
     def _spawn_postgres(self) -> subprocess.Popen[bytes]:
         fixed = {"listen_addresses": "", "port": PORT, "unix_socket_directories": self._config.socket_dir}
         options = [f"--{name}={value}" for name, value in {**self._config.settings, **fixed}.items()]
-        postgres = self._spawn("postgres", "-D", str(self._config.pgdata), *options, death_signal=signal.SIGINT)
+        postgres = self._spawn("postgres", "-D", str(self._config.pgdata), *options)
         os.pwrite(self._lock, f"{os.getpid():>10} {postgres.pid:>10}\n".encode(), 0)
         return postgres
 
@@ -311,21 +315,12 @@ class Supervisor:
         options += ["--no-locale", "--data-checksums", "--no-instructions"]
         if config.temporary or config.settings.get("fsync") == "off":
             options.append("--no-sync")
-        initdb = self._spawn("initdb", f"--pgdata={draft}", *options, death_signal=signal.SIGKILL)
-        if not self._outlasts(initdb) or initdb.returncode != 0:
+        initdb = self._spawn("initdb", f"--pgdata={draft}", *options)
+        # not cut short when the last user leaves: killed, it would leave shared memory behind
+        if initdb.wait(INITDB_SECONDS) != 0:
             _say(f"initdb ended with status {initdb.returncode}")
             return False
         draft.rename(config.pgdata)
-        return True
-
-    def _outlasts(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait for a process to end, but not for longer than anybody waits for it."""
-        while process.poll() is None:
-            if self._is_abandoned():
-                os.killpg(process.pid, signal.SIGKILL)  # its children write too
-                process.wait()
-                return False
-            time.sleep(0.01)
         return True
 
     def _start(self) -> bool:
