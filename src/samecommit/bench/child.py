@@ -87,7 +87,7 @@ def work(options: dict[str, Any]) -> dict[str, Any]:
                 case JobsEnded(done=done, refused=refused):
                     seen["done"] += done
                     seen["refused"] += refused
-                    seen["last"] = now
+                    seen["last"] = now if done else seen["last"]
                     second = now // 1_000_000_000
                     per_second[second] = per_second.get(second, 0) + done
                     if expect and seen["done"] >= expect:
@@ -110,7 +110,7 @@ def work(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("starts"):
         Path(options["starts"]).write_text(json.dumps(measured.starts))
     return {**seen, "cpu": usage.ru_utime + usage.ru_stime, "rss_kb": usage.ru_maxrss, "per_second": per_second,
-            "attempts": [n // 1_000_000_000 for n in measured.attempts]}  # fmt: skip
+            "attempts": [n / 1e9 for n in measured.attempts]}  # fmt: skip
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, worker: Any) -> None:

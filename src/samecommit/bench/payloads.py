@@ -19,12 +19,10 @@ def payloads(place: Place, report: Report, *, jobs: int = 2000) -> None:
     """Enqueue, claim and finish jobs with incompressible payloads of 100 B to 100 kB."""
     for size in _SIZES:
         place.renew()
-        count = max(20, jobs * 1000 // max(size, 1000))
+        count = max(400, jobs * 1000 // max(size, 1000))
         wal = place.wal_bytes()
         _enqueue(place, size, count)
         enqueued = place.wal_bytes() - wal
-        with psycopg.connect(place.dsn, autocommit=True) as conn:
-            conn.execute("CHECKPOINT")
         wal = place.wal_bytes()
         with children() as start:
             start("work", place, expect=count, config={"batch": 200}).result()

@@ -19,7 +19,7 @@ def storm(
     place.renew()
     switch = place.folder / "down"
     switch.unlink(missing_ok=True)
-    before_jobs = jobs // 4
+    before_jobs = jobs // 2
     place.fill(before_jobs + jobs, kind="depend", payload='{"n": 1}')
     with children() as start:
         worker = start("work", place, answers=answers, config={"concurrency": 50})
@@ -34,11 +34,11 @@ def storm(
         _wait_until_left(place, 0)
         drained = time.monotonic() - up
         done = worker.result(stop=True)
-    attempts: list[int] = done["attempts"]
-    seconds = Counter(attempts)
-    ordinary = [seconds[s] for s in range(int(min(seconds)) + 1, int(down))] or [before_jobs]
+    attempts: list[float] = done["attempts"]
+    seconds = Counter(int(at) for at in attempts)
+    before = [at for at in attempts if at < down]
+    rate_before = len(before) / (before[-1] - before[0])
     during = [seconds[s] for s in range(int(down) + 1, int(up))]
-    rate_before = sum(ordinary) / len(ordinary)
     name = f"down {outage_seconds:.0f} s under {left:,} jobs ({'rate limited' if answers == 'limited' else 'errors'})"
     report.add("storm", f"{name}, attempts/s before", rate_before, "1/s")
     report.add(

@@ -26,6 +26,8 @@ _FIRST_SLEEP = 0.005
 _HELD_SLEEP = 2.0
 _LOOK_BACK_SECONDS = 0.025
 _SAMPLE_SECONDS = 0.01
+_DEAR_SECONDS = 0.003
+_PRECISE_SECONDS = 0.05
 _FULL_LOOK_SECONDS = 45.0
 _BUSY_ROWS = 32
 _SUSPECT_PATIENCE_SECONDS = 30.0
@@ -62,12 +64,14 @@ class Claimer:
         self._all_kinds, self._kinds = kinds, list(kinds)
         self._lease, self._claimed, self._sleep = lease, claimed, sleep
         self._marks = Bookmarks()
+        self._cooling_until: dict[str, float] = {}
         self._queue_ids: tuple[int, ...] = ()
         self._viewed = self._looked_back = -1e9
         self._look_back_seconds = _LOOK_BACK_SECONDS
         self._full_look_at = clock() + _FULL_LOOK_SECONDS * random.random()
         self._is_caught_up = True
-        self._sampled = -1e9
+        self._sampled = self._precise_at = -1e9
+        self._look_seconds = 0.0
         self._has_new_lanes = False
         self._empty_turns = 0
         self._suspects: int | None = None
@@ -82,6 +86,12 @@ class Claimer:
     def forget_view(self) -> None:
         """Look at the queues again on the next turn."""
         self._viewed = -1e9
+
+    def cool(self, kind: str, seconds: float) -> None:
+        """Stop claiming a kind at once: its dependency has just refused. The other workers hear of it through the database."""
+        self._cooling_until[kind] = max(self._clock() + seconds, self._cooling_until.get(kind, 0.0))
+        self._kinds = [known for known in self._kinds if known != kind]
+        self._viewed = min(self._viewed, self._clock() - _VIEW_SECONDS + seconds)
 
     def reset(self) -> None:
         """Begin anew after a lost lease."""
@@ -111,7 +121,9 @@ class Claimer:
         self._queue_ids = tuple(sorted(int(key) for key in json.loads(row[0])))
         self._marks.watch(self._queue_ids)
         self._bell.watch(self._queue_ids)
-        cooling = json.loads(row[1])
+        now = self._clock()
+        self._cooling_until = {kind: until for kind, until in self._cooling_until.items() if until > now}
+        cooling = {kind: until - now for kind, until in self._cooling_until.items()} | json.loads(row[1])
         kinds = [kind for kind in self._all_kinds if kind not in cooling]
         if kinds != self._kinds:
             if set(kinds) - set(self._kinds):
@@ -157,7 +169,8 @@ class Claimer:
     def _looked(self, mode: Mode, began: float) -> None:
         self._looked_back = self._clock()
         # a long writing transaction keeps the low mark back and makes looks dear: spend at most a tenth on them
-        self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * (self._looked_back - began))
+        self._look_seconds = self._looked_back - began
+        self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * self._look_seconds)
         if mode == "full" and self._is_caught_up:
             self._full_look_at = self._clock() + _FULL_LOOK_SECONDS * (0.75 + random.random() / 2)
 
@@ -167,7 +180,10 @@ class Claimer:
             return
         self._sampled = self._clock()
         queue_ids, aboves, belows = (bigints(column) for column in self._marks.gaps())
-        values = {"queue_ids": queue_ids, "aboves": aboves, "belows": belows}
+        is_precise = self._look_seconds > _DEAR_SECONDS and self._clock() - self._precise_at > _PRECISE_SECONDS
+        if is_precise:
+            self._precise_at = self._clock()
+        values = {"queue_ids": queue_ids, "aboves": aboves, "belows": belows, "is_precise": is_precise}
         xmin, xmax, last_pos, found = (await self._link.fetch("claim/horizon", **values))[0]
         self._marks.sample(xmin, xmax, last_pos)
         if self._marks.add((lane >> 16, (lane & 0xFFFF) - 0x8000) for lane in found):

@@ -53,6 +53,7 @@ class Completer:
         link: a durable connection of its own.
         lease: gives the current lease for the attempt rows.
         wake: starts the next write at once.
+        on_cool: called with (kind, seconds) as soon as a dependency refuses.
         on_cancel: called with (job id, reason) for running jobs that somebody wants stopped.
         running_ids: gives the ids to look for in the cancellations.
     """
@@ -65,10 +66,12 @@ class Completer:
         lease: Callable[[], int],
         wake: Callable[[], None],
         on_cancel: Callable[[int, str | None], None],
+        on_cool: Callable[[str, float], None],
         running_ids: Callable[[], list[int]],
     ) -> None:
         self._link, self._signals = link, signals
-        self._lease, self._wake, self._on_cancel, self._running_ids = lease, wake, on_cancel, running_ids
+        self._lease, self._wake, self._running_ids = lease, wake, running_ids
+        self._on_cancel, self._on_cool = on_cancel, on_cool
         self._done_ids: list[int] = []
         self._done_claims: list[int] = []
         self._ends: list[EndRow] = []
@@ -124,6 +127,7 @@ class Completer:
                 self._settles.append(SettleRow(job_id, claim_id, verdict, attempt.record_json()))
                 if verdict.cools_seconds > 0:
                     self._cools[attempt.job.kind] = (verdict.cools_seconds, verdict.error or "")
+                    self._on_cool(attempt.job.kind, verdict.cools_seconds)
         self._wake()
 
     def mark_dirty(self, attempt: Attempt) -> None:

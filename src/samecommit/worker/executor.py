@@ -263,6 +263,14 @@ class Executor:
             self._ends.add(self.waiting.popleft(), GIVE_BACK)
         return count
 
+    def give_back_kind(self, kind: str) -> None:
+        """Return the jobs of one kind that have not started to the line: its dependency refuses."""
+        refused = [attempt for attempt in self.waiting if attempt.row[_KIND] == kind]
+        if refused:
+            self.waiting = deque(attempt for attempt in self.waiting if attempt.row[_KIND] != kind)
+        for attempt in refused:
+            self._ends.add(attempt, GIVE_BACK)
+
     def abort(self) -> int:
         """Stop everything because the lease is lost: nothing of it may be written. The number that ran."""
         count = len(self.running)

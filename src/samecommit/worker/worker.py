@@ -112,6 +112,7 @@ class Worker:
             lease=lambda: self.lease_id,
             wake=lambda: self._services["completer"].wake(),
             on_cancel=self._cancel,
+            on_cool=self._cool,
             running_ids=lambda: self.executor.ids(),
         )
         self.executor = Executor(
@@ -206,6 +207,10 @@ class Worker:
         self.claimer.reset()
         self.signals.emit(LeaseWasLost(lease_id=lease_id, running=running, reason=reason))
         self.heartbeat.resume()
+
+    def _cool(self, kind: str, seconds: float) -> None:
+        self.claimer.cool(kind, seconds)
+        self.executor.give_back_kind(kind)
 
     def _cancel(self, job_id: int, reason: str | None) -> None:
         self.executor.cancel(job_id, reason)
