@@ -89,7 +89,11 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`."""
         self._build()
-        await self._identify()
+        try:
+            await self._identify()
+        except BaseException:
+            await self._links["chores"].close()
+            raise
         self.heartbeat.start()
         services = self._services
         for service in services.values():
