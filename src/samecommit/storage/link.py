@@ -7,7 +7,11 @@ itself is wrong (the driver's error passes). Nothing here retries: the caller kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import psycopg
@@ -19,6 +23,7 @@ from samecommit.storage.session import as_startup_options, session_settings
 
 Row: TypeAlias = tuple[Any, ...]
 _CONNECT_SECONDS = 10
+_ANSWER_SECONDS, _PING_SECONDS = 13.0, 5.0
 _KEEPALIVE: Mapping[str, Any] = {
     "connect_timeout": _CONNECT_SECONDS,
     "keepalives": 1,
@@ -32,6 +37,12 @@ _KEEPALIVE: Mapping[str, Any] = {
 def bigints(numbers: Iterable[int]) -> str:
     """Write numbers as an array literal: psycopg dumps lists in Python (12 % of a worker's time), this is one join."""
     return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def hang_up(conn: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Shut a connection's socket under whoever waits for its answer: they wake with an error at once. From any thread."""
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(conn.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 class LinkDown(Exception):
@@ -55,12 +66,21 @@ class AsyncLink:
         name: shown as ``application_name``.
         durable: False lets commits be asynchronous (claims only).
         settings: session settings beside the usual ones.
+        answer_seconds: how long a statement may take before the connection counts as dead; above ``statement_timeout``.
     """
 
     def __init__(
-        self, dsn: str, schema: str, name: str, *, durable: bool = True, settings: Mapping[str, str] | None = None
+        self,
+        dsn: str,
+        schema: str,
+        name: str,
+        *,
+        durable: bool = True,
+        settings: Mapping[str, str] | None = None,
+        answer_seconds: float = _ANSWER_SECONDS,
     ) -> None:
         self.dsn, self.schema, self.name = dsn, schema, name
+        self._answer_seconds = answer_seconds
         self._settings = session_settings(durable=durable, extra=settings)
         self._conn: psycopg.AsyncConnection[Row] | None = None
         self._cursor: psycopg.AsyncRawCursor[Row] | None = None
@@ -118,7 +138,8 @@ class AsyncLink:
         if FAULTS:
             hit(f"before {label}")
         try:
-            await self._cursor.execute(prepared.text, prepared.bind(values), binary=True)
+            with self._answering(_PING_SECONDS if label == "worker/ping" else self._answer_seconds):
+                await self._cursor.execute(prepared.text, prepared.bind(values), binary=True)
             if FAULTS:
                 hit(f"after {label}")
             return await self._cursor.fetchall() if self._cursor.description is not None else []
@@ -128,6 +149,16 @@ class AsyncLink:
             await self.close()
             msg = f"{label}: {error}"
             raise LinkDown(msg) from error
+
+    @contextlib.contextmanager
+    def _answering(self, seconds: float) -> Iterator[None]:
+        """Hang up on a server that does not answer in time. A cancelled task would go on waiting for the same answer."""
+        conn = self._conn
+        timer = asyncio.get_running_loop().call_later(seconds, lambda: None if conn is None else hang_up(conn))
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def define(self, label: str, **names: str) -> None:
         """Run a statement that takes names instead of values (``:"parent"``), quoted.

@@ -25,7 +25,7 @@ SAFETY_SETTINGS: Mapping[str, str] = {
     "search_path": "pg_catalog",
     "timezone": "UTC",
     "client_encoding": "UTF8",
-    "statement_timeout": "30s",
+    "statement_timeout": "10s",
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "60s",
 }

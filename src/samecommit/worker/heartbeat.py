@@ -22,8 +22,11 @@ from samecommit.clock import Monotonic, monotonic
 from samecommit.config import WorkerConfig
 from samecommit.faultpoints import FAULTS, hit
 from samecommit.signals import ServiceFailed, Signals
+from samecommit.storage.link import hang_up
 from samecommit.storage.query import statement
 from samecommit.storage.session import as_startup_options, session_settings
+
+_ANSWER_SECONDS = 8.0
 
 
 class Heartbeat(threading.Thread):
@@ -56,6 +59,7 @@ class Heartbeat(threading.Thread):
         self._conn: psycopg.Connection[Any] | None = None
         self._lease_id: int | None = None
         self._beaten = 0.0
+        self._asked: float | None = None
         self._ended = threading.Event()
         self._may_register = threading.Event()
         self._may_register.set()
@@ -139,6 +143,13 @@ class Heartbeat(threading.Thread):
         self._may_register.set()
         self._now.set()
 
+    def look(self) -> None:
+        """Hang up on a server that does not answer; called from the event loop, since the thread itself is waiting."""
+        asked, conn = self._asked, self._conn
+        if asked is not None and conn is not None:
+            if self._clock() - asked > min(_ANSWER_SECONDS, self._config.lease_seconds):
+                hang_up(conn)
+
     def beat_now(self) -> None:
         """Beat at once."""
         self._now.set()
@@ -175,7 +186,11 @@ class Heartbeat(threading.Thread):
         query = statement(label, self._schema)
         if FAULTS:
             hit(f"before {label}")
-        cursor = psycopg.RawCursor(self._conn).execute(query.text, query.bind(values))
+        self._asked = self._clock()
+        try:
+            cursor = psycopg.RawCursor(self._conn).execute(query.text, query.bind(values))
+        finally:
+            self._asked = None
         return cursor.fetchall() if cursor.description else []
 
     def _close(self) -> None:

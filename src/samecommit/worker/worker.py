@@ -191,6 +191,7 @@ class Worker:
 
     async def _look(self) -> float:
         self.heartbeat.loop_moved = clock.monotonic()
+        self.heartbeat.look()
         return await self.executor.look()
 
     def _vitals(self) -> tuple[int, str, str | None, list[tuple[int, Any]]]:
