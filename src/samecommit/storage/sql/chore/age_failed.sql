@@ -4,7 +4,7 @@ WITH gone AS (
     WHERE ctid = ANY (ARRAY(
         SELECT j.ctid
         FROM :"schema".job AS j
-        WHERE j.state = 'failed' AND j.since_at < clock_timestamp() - make_interval(secs => :age_seconds::float8)
+        WHERE j.state = 'failed' AND j.since_at < (SELECT clock_timestamp()) - make_interval(secs => :age_seconds::float8)
         ORDER BY j.since_at
         LIMIT :room::int
         FOR UPDATE SKIP LOCKED))

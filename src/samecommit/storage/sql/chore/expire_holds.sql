@@ -7,7 +7,7 @@ WITH expired AS (
     WHERE ctid = ANY (ARRAY(
         SELECT j.ctid
         FROM :"schema".job AS j
-        WHERE j.hold_until_at <= clock_timestamp() AND j.state = 'held'
+        WHERE j.hold_until_at <= (SELECT clock_timestamp()) AND j.state = 'held'
         ORDER BY j.hold_until_at
         LIMIT :room::int
         FOR UPDATE SKIP LOCKED))

@@ -1,4 +1,5 @@
 -- Puts jobs whose time has come in line, oldest first, and rings. Locks job rows with SKIP LOCKED; relies on job_later.
+-- The time is asked once, in a subselect: a volatile function is no bound for an index, and every later job would be read.
 -- :start is a bookmark: what was promoted before leaves dead index entries in front while a transaction pins them.
 WITH promoted AS (
     UPDATE :"schema".job
@@ -10,7 +11,7 @@ WITH promoted AS (
           AND j.state = 'ready'
           AND j.blocked_by IS NULL
           AND j.claim_id IS NULL
-          AND j.run_at <= clock_timestamp()
+          AND j.run_at <= (SELECT clock_timestamp())
           AND j.run_at >= :start::timestamptz
         ORDER BY j.run_at
         LIMIT :room::int

@@ -39,7 +39,7 @@ WITH known AS (
         WHERE head.kind <> ALL (known.kinds)
           AND head.run_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)
           AND known.since_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)))
-      AND pos IS NOT NULL
+      AND coalesce(pos, 0) > 0  -- not `pos IS NOT NULL`: that would offer the whole line's index in place of the ctids
       AND claim_id IS NULL
     RETURNING id
 )

@@ -4,7 +4,7 @@ WITH swept AS (
     WHERE ctid = ANY (ARRAY(
         SELECT k.ctid
         FROM :"schema".unique_key AS k
-        WHERE k.until_at <= clock_timestamp()
+        WHERE k.until_at <= (SELECT clock_timestamp())
           AND NOT EXISTS (SELECT FROM :"schema".job AS j WHERE j.id = k.job_id AND j.state <> 'failed')
         ORDER BY k.until_at
         LIMIT :room::int
