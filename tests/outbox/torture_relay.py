@@ -48,7 +48,12 @@ class Appending:
     async def _one(self, event: StoredEvent) -> Outcome:
         if self._random.random() < self._trouble:
             outcome = self._random.choice(
-                (Retry("busy", after=0.02), Throttled(after=0.01), DestinationDown("gone", after=0.01), Doubt("cut off"))
+                (
+                    Retry("busy", after=0.02),
+                    Throttled(after=0.01),
+                    DestinationDown("gone", after=0.01),
+                    Doubt("cut off"),
+                )
             )
             if not isinstance(outcome, Doubt) or self._random.random() < 0.5:
                 return outcome

@@ -187,7 +187,7 @@ class Deliverer:
     async def _in_doubt(self, ctx: AsyncContext, event: StoredEvent, target: str, known: Known) -> Any:
         """Return how this run ends, or None when the event may be sent."""
         decision = None if known.is_decided else ctx.job.decision  # each decision counts for one send
-        match decision.get("verdict") if isinstance(decision, dict) else None:
+        match verdict_of(decision):
             case "delivered":
                 return job.Done({"ref": None, "decided": True})
             case "dropped":
@@ -226,6 +226,15 @@ class Deliverer:
             raise
         except Exception as error:  # noqa: BLE001 - an adapter may raise anything
             return Unsure(describe(error))
+
+
+def verdict_of(decision: Any) -> str | None:
+    """Return what a person decided about a doubtful delivery, None when that says nothing of it."""
+    match decision:
+        case {"verdict": str(verdict)}:
+            return verdict
+        case _:
+            return None
 
 
 async def _signature(ctx: AsyncContext, event: dict[str, Any], target: str) -> Any:

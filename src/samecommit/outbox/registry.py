@@ -97,7 +97,7 @@ class Declarations:
         Raises:
             PayloadError: its class was not declared.
         """
-        kind = self._types.get(type(event))
+        kind = self._types.get(cast("type[Any]", type(event)))
         if kind is None:
             msg = (
                 f"{type(event).__qualname__} is not declared as an event: put @app.event(type=..., key=...) on its class, "

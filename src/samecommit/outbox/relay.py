@@ -393,7 +393,9 @@ class Relay:
             if age_seconds > self._destination.retry_for_seconds:
                 self._tell_parked(event, self._parking.bury(event, reason, "decision"), reason)
                 return
-        self._parking.put_aside(event, reason, after=after, is_doubtful=is_doubtful, age_seconds=age_seconds)
+        state = self._parking.put_aside(event, reason, after=after, is_doubtful=is_doubtful, age_seconds=age_seconds)
+        if state != "due":
+            self._tell_parked(event, state, self._parking.changes[-1].error or reason)
 
     async def _resend(self, batch: list[StoredEvent], ages: dict[int, float]) -> None:
         outcomes = await self._courier.send(batch)

@@ -1,5 +1,8 @@
 -- Moves a position, renews its lease and writes what was put aside since, all or nothing: no row when the fence is not
--- ours any more, or the destination is paused (is_paused then). Locks the position, then parked rows; nobody else writes these but `resolve`.
+-- ours any more. Locks the position, then parked rows; nobody else writes these but `resolve`.
+--
+-- After a relay was cut off, the next one reads again what lies between the position and where that one was. An event that
+-- is parked already then keeps its row; one that has gone since, though later ones of its key still wait, comes before them.
 WITH mine AS (
     UPDATE :"schema".position
     SET window_n = :window_n::bigint, after = :after::bigint, moved_at = clock_timestamp(),
@@ -12,19 +15,29 @@ WITH mine AS (
     DELETE FROM :"schema".parked AS p
     USING mine
     WHERE p.destination = mine.destination AND p.number = ANY (:gone::bigint[])
-), put AS (
-    INSERT INTO :"schema".parked AS p (
-        destination, number, created_at, lane, key, blocks, state, attempts, due_at, is_doubtful, last_error)
-    SELECT mine.destination, n.number, n.created_at, n.lane, n.key, n.blocks, n.state, n.attempts,
-           clock_timestamp() + make_interval(secs => n.delay), n.is_doubtful, n.last_error
-    FROM mine
-    CROSS JOIN unnest(
+), coming AS (
+    SELECT n.*, count(*) FILTER (WHERE n.blocks)
+                    OVER (PARTITION BY n.key ORDER BY n.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+    FROM unnest(
         :numbers::bigint[], :created_ats::timestamptz[], :lanes::smallint[], :keys::text[], :blocks::boolean[],
         :states::text[], :attempts::int[], :delays::float8[], :doubts::boolean[], :errors::text[]
     ) AS n (number, created_at, lane, key, blocks, state, attempts, delay, is_doubtful, last_error)
+), put AS (
+    INSERT INTO :"schema".parked AS p (
+        destination, number, created_at, lane, key, blocks, state, attempts, due_at, is_doubtful, last_error)
+    SELECT mine.destination, n.number, n.created_at, n.lane, n.key, n.blocks,
+           CASE WHEN n.state = 'waiting' AND n.before = 0
+                     AND NOT EXISTS (SELECT FROM :"schema".parked AS q
+                                     WHERE q.destination = mine.destination AND q.key = n.key AND q.blocks
+                                       AND q.number < n.number AND q.number <> ALL (:gone::bigint[]))
+                THEN 'due' ELSE n.state END,
+           n.attempts, clock_timestamp() + make_interval(secs => n.delay), n.is_doubtful, n.last_error
+    FROM mine
+    CROSS JOIN coming AS n
     ON CONFLICT (destination, number) DO UPDATE
         SET blocks = excluded.blocks, state = excluded.state, attempts = excluded.attempts, due_at = excluded.due_at,
             is_doubtful = excluded.is_doubtful, last_error = excluded.last_error
+        WHERE excluded.attempts > 0
 ), freed AS (
     UPDATE :"schema".parked AS p
     SET state = 'due', due_at = clock_timestamp()
