@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,9 @@ from samecommit.storage.session import as_startup_options, session_settings
 
 Row: TypeAlias = tuple[Any, ...]
 _CONNECT_SECONDS = 10
-_ANSWER_SECONDS, _PING_SECONDS = 13.0, 5.0
+_LATE_SECONDS, _PING_SECONDS = 3.0, 5.0
+_FOREVER = 86_400.0
+_UNITS = {"": 0.001, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 _KEEPALIVE: Mapping[str, Any] = {
     "connect_timeout": _CONNECT_SECONDS,
     "keepalives": 1,
@@ -43,6 +46,11 @@ def hang_up(conn: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> Non
     """Shut a connection's socket under whoever waits for its answer: they wake with an error at once. From any thread."""
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(conn.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
+
+
+def _seconds(setting: str) -> float:
+    number = setting.rstrip("msinh ")
+    return float(number) * _UNITS[setting[len(number) :].strip()] or math.inf
 
 
 class LinkDown(Exception):
@@ -65,23 +73,16 @@ class AsyncLink:
         schema: the installation's schema.
         name: shown as ``application_name``.
         durable: False lets commits be asynchronous (claims only).
-        settings: session settings beside the usual ones.
-        answer_seconds: how long a statement may take before the connection counts as dead; above ``statement_timeout``.
+        settings: session settings beside the usual ones. A server that is silent for 3 s longer than its
+            ``statement_timeout`` counts as gone.
     """
 
     def __init__(
-        self,
-        dsn: str,
-        schema: str,
-        name: str,
-        *,
-        durable: bool = True,
-        settings: Mapping[str, str] | None = None,
-        answer_seconds: float = _ANSWER_SECONDS,
+        self, dsn: str, schema: str, name: str, *, durable: bool = True, settings: Mapping[str, str] | None = None
     ) -> None:
         self.dsn, self.schema, self.name = dsn, schema, name
-        self._answer_seconds = answer_seconds
         self._settings = session_settings(durable=durable, extra=settings)
+        self._answer_seconds = _seconds(self._settings["statement_timeout"]) + _LATE_SECONDS
         self._conn: psycopg.AsyncConnection[Row] | None = None
         self._cursor: psycopg.AsyncRawCursor[Row] | None = None
         self.backend: tuple[int, Any] | None = None
@@ -154,7 +155,9 @@ class AsyncLink:
     def _answering(self, seconds: float) -> Iterator[None]:
         """Hang up on a server that does not answer in time. A cancelled task would go on waiting for the same answer."""
         conn = self._conn
-        timer = asyncio.get_running_loop().call_later(seconds, lambda: None if conn is None else hang_up(conn))
+        timer = asyncio.get_running_loop().call_later(
+            min(seconds, _FOREVER), lambda: None if conn is None else hang_up(conn)
+        )
         try:
             yield
         finally:

@@ -139,7 +139,7 @@ class Worker:
             claimed=self.completer.claimed,
             sleep=asyncio.sleep,
         )
-        self.chores = Chores(self.config, self._link("chores"), self.signals, lambda: self._lease)
+        self.chores = Chores(self.config, self._link("chores", settings={"statement_timeout": "30s"}), self.signals, lambda: self._lease)
         self.heartbeat = Heartbeat(
             self.dsn,
             self.schema,
