@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from tests.embedded.places import Place, User, also_on_15, is_quiet, kill, server_is_back
 
+from samecommit.embedded import find_binaries
 from samecommit.embedded.supervisor import IS_LINUX, postmaster_pid, ready_pid, wait_until
 
 pytestmark = pytest.mark.skipif(not IS_LINUX, reason="looks into /proc")
@@ -106,16 +107,28 @@ def test_six_users_at_once_make_one_server(place: Place) -> None:
     assert list(place.data_dir.glob("init.*")) == []
 
 
-@pytest.mark.parametrize("victim", ["user", "user and supervisor"])
-def test_a_half_made_data_directory_is_never_used(place: Place, victim: str) -> None:
+def test_a_user_that_is_killed_while_the_data_directory_is_made_is_no_loss(place: Place) -> None:
     user = place.begin()
-    assert wait_until(lambda: any(place.data_dir.glob("init.*/base")), 20, pause=0.001)
-    if victim != "user":
-        kill(place.supervisor_pid)
-        assert not place.pgdata.exists()
+    assert wait_until(lambda: any(place.data_dir.glob("init.*")), 20, pause=0.001)
     user.kill()
-    later = place.user()
-    assert later.query("SELECT count(*) FROM pg_database") == 3
+    assert place.user().query("SELECT count(*) FROM pg_database") == 3
+    assert list(place.data_dir.glob("init.*")) == []
+
+
+def test_a_half_made_data_directory_is_never_used(place: Place) -> None:
+    stuck = place.home / "bin"
+    stuck.mkdir()
+    (stuck / "postgres").symlink_to(find_binaries().bin_dir / "postgres")
+    (stuck / "initdb").write_text('#!/bin/sh\necho 18 > "${1#--pgdata=}/PG_VERSION"\nexec sleep 100\n')
+    (stuck / "initdb").chmod(0o755)
+    place.environment["SAMECOMMIT_PG_BIN"] = str(stuck)
+    user = place.begin()
+    assert wait_until(lambda: any(place.data_dir.glob("init.*/PG_VERSION")), 20)
+    kill(place.supervisor_pid)
+    user.kill()
+    del place.environment["SAMECOMMIT_PG_BIN"]
+    assert is_quiet(place.data_dir)
+    assert place.user().query("SELECT count(*) FROM pg_database") == 3
     assert list(place.data_dir.glob("init.*")) == []
 
 
