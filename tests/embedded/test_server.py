@@ -161,6 +161,7 @@ def test_a_start_does_not_wait_for_ever(home: Path) -> None:
     os.close(starter)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of fork, from Python 3.12 on
 def test_a_forked_child_counts_as_a_user(data_dir: Path) -> None:
     server = EmbeddedServer(data_dir, settings=FAST).start()
     dsn, pid = server.dsn, server.server_pid
@@ -180,6 +181,7 @@ def test_a_forked_child_counts_as_a_user(data_dir: Path) -> None:
         os.waitpid(child, 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of fork, from Python 3.12 on
 def test_a_child_that_stops_takes_nothing_from_its_parent(data_dir: Path) -> None:
     with EmbeddedServer(data_dir, settings=FAST) as server:
         child = os.fork()
