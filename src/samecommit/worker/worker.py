@@ -288,7 +288,7 @@ class Worker:
     def _pool_options(handlers: int) -> dict[str, Any]:
         return {
             "min_size": 1,
-            "max_size": max(2, min(handlers, 20)),
+            "max_size": max(2, min(handlers, 10)),  # for each kind: 2 such workers fit a server of 100 connections
             "timeout": 30.0,
             "kwargs": {"autocommit": True, "application_name": "samecommit handler"},
         }
