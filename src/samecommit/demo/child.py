@@ -74,6 +74,10 @@ class Child:
         self._process.wait()
         self._close()
 
+    def dismiss(self) -> None:
+        """Tell it to end, without waiting. Safe to repeat."""
+        self._close_input()
+
     def end(self, *, timeout_seconds: float = 5.0) -> None:
         """Close its input and wait for its end; one that does not end is killed. Safe to repeat."""
         self._close_input()

@@ -33,6 +33,7 @@ class Crew:
         self._workers = [stack.enter_context(start_worker()) for _ in range(workers)]
         self._importer = stack.enter_context(start_importer())
         self.is_killed = False
+        stack.callback(self._dismiss)  # all at once, before they are waited for one by one
 
     @property
     def is_importing(self) -> bool:
@@ -63,6 +64,10 @@ class Crew:
         for child in (self._importer, *self._workers):
             if child.exit_status:
                 raise ChildError(f"{child.module} ended with status {child.exit_status}:\n{child.last_words}")
+
+    def _dismiss(self) -> None:
+        for child in (self._importer, *self._workers):
+            child.dismiss()
 
     def wait(self, *, timeout_seconds: float) -> None:
         """Wait until all of them have ended by themselves.

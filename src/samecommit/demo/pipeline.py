@@ -123,17 +123,19 @@ class Pipeline:
             ChildError: a process failed.
         """
         progress = Progress(snapshot=self.watch.snapshot())
-        self._look_until_quiet(progress, watcher)
+        is_quiet = self._look_until_quiet(progress, watcher)
         held = self.watch.held()
         undecided = [lead for lead in held if "label" in lead.data]  # not those that killed their workers
         released = self._release(undecided[:RELEASED])
         progress.note(f"{len(held)} leads wait for a person; the demo decides {len(released)} of them")
-        self._look_until_quiet(progress, watcher)
+        if is_quiet:
+            self._look_until_quiet(progress, watcher)
         contacts = list(self.services.crm.contacts())
         result = audit(self._given.emails, self.watch.lead_rows(), self.watch.job_rows(), contacts)
         return PipelineResult(audit=result, held=tuple(held), released=released, seconds=progress.seconds)
 
-    def _look_until_quiet(self, progress: Progress, watcher: Watcher) -> None:
+    def _look_until_quiet(self, progress: Progress, watcher: Watcher) -> bool:
+        """Look on until nothing is left to do; False when nothing has moved for too long."""
         moved, patience = time.monotonic(), self._given.patience_seconds
         while time.monotonic() - moved < patience:
             is_importing = self._crew.is_importing  # asked before counting, so that the count is the last one
@@ -147,9 +149,10 @@ class Pipeline:
                 self._tell_recovery(self._stranded, progress)
             watcher(progress)
             if not is_importing and progress.snapshot.is_quiet:
-                return
+                return True
             time.sleep(LOOK_SECONDS)
         progress.note(f"nothing has moved for {patience:g} s: giving up")
+        return False
 
     def _kill_half_way(self, progress: Progress) -> bool:
         """Kill the importer and the busiest worker once half of the leads are there, and say whether it happened."""

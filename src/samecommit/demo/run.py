@@ -6,12 +6,16 @@ the common way, and print the audit. The exit status is 0 only if Samecommit's a
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 from rich.console import Console
 from rich.live import Live
@@ -67,6 +71,7 @@ def run(options: DemoOptions, console: Console | None = None) -> int:
     intake = read_leads(options.leads)
     console.print(screen.opening(intake, options.leads.name))
     with ExitStack() as stack:
+        stack.enter_context(_ended_in_order())
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="samecommit-demo-")))
         dsn = options.dsn or _start_server(stack, console)
         App(dsn, tasks=[tasks]).migrate()
@@ -77,10 +82,28 @@ def run(options: DemoOptions, console: Console | None = None) -> int:
         naive = _run_naive(given, console) if options.naive else {}
         _show_audits(result, naive, console)
         if options.keep:
-            _keep(dsn, pipeline, console)
+            _keep(pipeline, result, console)
         else:
             console.print(screen.next_steps(naive=options.naive))
     return 0 if result.audit.is_clean else 1
+
+
+@contextmanager
+def _ended_in_order() -> Generator[None]:
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does, so that its files go too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _start_server(stack: ExitStack, console: Console) -> str:
@@ -172,8 +195,10 @@ def _show_audits(result: PipelineResult, naive: dict[str, NaiveResult], console:
         console.print(discrepancy_table(result.audit))
 
 
-def _keep(dsn: str, pipeline: Pipeline, console: Console) -> None:
-    console.print(screen.left_running({**pipeline.services.env, "SAMECOMMIT_DSN": dsn}), soft_wrap=True)
+def _keep(pipeline: Pipeline, result: PipelineResult, console: Console) -> None:
+    waiting = [lead.job_id for lead in result.held if lead.job_id not in result.released]
+    shown = screen.left_running(pipeline.services.env, waiting[0] if waiting else None)
+    console.print(shown, soft_wrap=True)
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

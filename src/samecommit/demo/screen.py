@@ -171,16 +171,27 @@ def _near(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def left_running(env: Mapping[str, str]) -> RenderableType:
-    """Say where everything is, as lines to paste into another terminal."""
-    exports = [f"export {name}='{value}'" for name, value in env.items()]
-    commands = [
-        "samecommit jobs --state held                       # who waits for a person",
-        "samecommit jobs --state failed                     # what failed, and why",
-        "samecommit worker samecommit.demo.app:create_app   # one worker more",
-        "psql \"$SAMECOMMIT_DSN\" -c 'TABLE samecommit.failure_groups'",
-    ]
+def left_running(env: Mapping[str, str], held: int | None) -> RenderableType:
+    """Say where everything is, and what to do with it, as lines to paste into another terminal.
+
+    Args:
+        env: what a worker needs in its environment.
+        held: a job that waits for a person.
+    """
+    commands = {
+        "samecommit jobs --state held": "who waits for a person",
+        f"samecommit jobs show {held}": "one of them, with its attempts",
+        f'samecommit jobs release {held} --decision \'{{"label": "hot"}}\'': "decide; a worker delivers it",
+        "samecommit jobs --state failed": "what failed, and why",
+        "samecommit worker samecommit.demo.app:create_app": "one worker more",
+    }
+    if held is None:
+        commands = {command: what for command, what in commands.items() if str(held) not in command}
+    lines = Table.grid(padding=(0, 2))
+    for command, what in commands.items():
+        lines.add_row(Text(f"  {command}"), Text(f"# {what}"))
     return Group(
         Text("\nLeft running until Ctrl-C. In another terminal:", style="bold"),
-        *(Text(f"  {line}") for line in (*exports, *commands)),
+        *(Text(f"  export {name}='{value}'") for name, value in env.items()),
+        lines,
     )
