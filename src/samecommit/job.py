@@ -71,10 +71,11 @@ class Enqueued(Generic[R]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobOptions:
-    """What all jobs of one ``task.using(...)`` share: the parameters of ``job/enqueue`` but the payload, made once.
+    """What all jobs of one ``task.using(...)`` share, made once.
 
     Args:
-        values: as the statement takes them: texts, numbers and lists of texts, which every driver sends alike.
+        values: the parameters of ``job/enqueue`` that are not as the contract has them by default, without the payload:
+            texts, numbers and lists of texts, which every driver sends alike.
         own_transaction: a connection that commits by itself will do.
         rejects_duplicate: a job that is there already is an error.
     """
@@ -87,6 +88,11 @@ class JobOptions:
     def kind(self) -> str:
         """The task's name."""
         return str(self.values["kind"])
+
+    @property
+    def queue(self) -> str:
+        """Where the jobs wait."""
+        return str(self.values.get("queue", "default"))
 
 
 class NewJob(Generic[R]):

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _KNOWN_OPTIONS = frozenset(EnqueueOptions.__annotations__)
+_DEFAULTS: dict[str, Any] = {
+    "queue": "default",
+    "priority": 0,
+    "delay_seconds": 0.0,
+    "payload_version": 1,
+    "on_conflict": "existing",
+}
 
 
 class Task(Generic[P, R]):
@@ -89,7 +96,7 @@ class Task(Generic[P, R]):
 
 def _job_options(definition: TaskDefinition, options: EnqueueOptions) -> JobOptions:
     meta = options.get("meta")
-    values = {
+    values: dict[str, Any] = {
         "kind": definition.name,
         "queue": check_name("queue", options.get("queue", definition.queue)),
         "priority": _number("priority", options.get("priority", definition.priority), -100, 100),
@@ -110,7 +117,7 @@ def _job_options(definition: TaskDefinition, options: EnqueueOptions) -> JobOpti
         ),
     }
     return JobOptions(
-        values,
+        {name: value for name, value in values.items() if value is not None and value != _DEFAULTS.get(name)},
         own_transaction=bool(options.get("own_transaction")),
         rejects_duplicate=options.get("on_conflict") == "reject",
     )

@@ -78,14 +78,14 @@ class Copier:
         if len(shared) > _MOST_SHARED:
             shared.clear()
         new = {job.options for job in jobs if job.options not in shared}
-        missing = sorted({options.values["queue"] for options in new} - self._queues.keys())
+        missing = sorted({options.queue for options in new} - self._queues.keys())
         if missing:
             rows = yield from fetch(statement("job/copy_queues", self._schema), {"names": missing})
             self._queues.update((name, Queue(*rest)) for name, *rest in rows)
             if unknown := [name for name in missing if name not in self._queues]:
                 msg = f"unknown queue {unknown[0]!r}: make it with samecommit queues create, or start a worker"
                 raise UnknownQueue(msg)
-        shared.update((options, _share(options.values, self._queues[options.values["queue"]])) for options in new)
+        shared.update((options, _share(options.values, self._queues[options.queue])) for options in new)
 
     def _rows(
         self, jobs: Sequence[NewJob[Any]], asked_at: str, ids: Sequence[int], places: Sequence[int]
@@ -118,20 +118,21 @@ def _due_at(start: str, delay_seconds: float) -> str:
 
 
 def _share(values: dict[str, Any], queue: Queue) -> Shared:
+    tags = values.get("tags")
     columns = (
-        values["expires_at"],
-        values["parent_id"],
+        values.get("expires_at"),
+        values.get("parent_id"),
         queue.id,
-        values["priority"],
-        values["max_attempts"] or queue.max_attempts,
+        values.get("priority", 0),
+        values.get("max_attempts", queue.max_attempts),
         queue.retention,
-        values["payload_version"],
+        values.get("payload_version", 1),
         values["kind"],
-        None if values["tags"] is None else _array(values["tags"]),
-        values["effect_key"],
-        values["meta"],
+        None if tags is None else _array(tags),
+        values.get("effect_key"),
+        values.get("meta"),
     )
-    return Shared("\t".join(map(_column, columns)), queue.id, values["run_at"], values["delay_seconds"])
+    return Shared("\t".join(map(_column, columns)), queue.id, values.get("run_at"), values.get("delay_seconds", 0.0))
 
 
 def _column(value: Any) -> str:

@@ -29,7 +29,8 @@ def enqueue(job: NewJob[R], schema: str, *, own_transaction: bool = False) -> St
     options = job.options
     if not (own_transaction or options.own_transaction) and not (yield from in_transaction()):
         raise outside(options.kind)
-    rows = yield from fetch(statement("job/enqueue", schema), {**options.values, "payload": job.payload})
+    query = statement("job/enqueue", schema, frozenset((*options.values, "payload")))
+    rows = yield from fetch(query, {**options.values, "payload": job.payload})
     refuse_duplicate(options, *rows[0])
     return Enqueued(*rows[0])
 
@@ -38,7 +39,7 @@ def refuse_duplicate(options: JobOptions, job_id: int, created: bool, _replaced:
     """Raise `UniqueConflict` for an answer that the job asked not to get."""
     if options.rejects_duplicate and not created:
         values: dict[str, Any] = options.values
-        raise conflict(values["unique_key"], values["unique_scope"] or options.kind, job_id)
+        raise conflict(values["unique_key"], values.get("unique_scope") or options.kind, job_id)
 
 
 def outside(kind: str) -> NotInTransaction:

@@ -121,7 +121,7 @@ def _store_chunks(
     ):
         copier = Copier(schema)
     while chunk:
-        if copier is None or any(job.options.values["unique_key"] is not None for job in chunk):
+        if copier is None or any("unique_key" in job.options.values for job in chunk):
             yield from _call(chunk, texts, schema, stored)
         else:
             stored.add_new((yield from copier.copy(chunk)))
@@ -160,11 +160,10 @@ class _Texts:
 
 
 def _head(values: dict[str, Any]) -> str:
-    given = {name: value for name, value in values.items() if value is not None and not name.endswith("_seconds")}
-    if values["meta"] is not None:
-        given["meta"] = msgspec.Raw(values["meta"].encode())
-    if values["delay_seconds"]:
-        given["delay"] = f"{values['delay_seconds']:.6f} seconds"
-    if values["unique_seconds"] is not None:
-        given["unique_for"] = f"{values['unique_seconds']:.6f} seconds"
+    given = dict(values)
+    if "meta" in given:
+        given["meta"] = msgspec.Raw(given["meta"].encode())
+    for name, seconds in (("delay", "delay_seconds"), ("unique_for", "unique_seconds")):
+        if seconds in given:
+            given[name] = f"{given.pop(seconds):.6f} seconds"
     return msgspec.json.encode(given).decode()[:-1] + ',"payload":'

@@ -109,9 +109,23 @@ def parse(label: str, text: str, schema: str) -> Statement:
 
 
 @cache
-def statement(label: str, schema: str) -> Statement:
-    """Read and parse the statement of that path (``claim/claim``)."""
-    return parse(label, (_FOLDER / f"{label}.sql").read_text(encoding="utf-8"), schema)
+def statement(label: str, schema: str, given: frozenset[str] | None = None) -> Statement:
+    """Read and parse the statement of that path (``claim/claim``).
+
+    Args:
+        label: the path.
+        schema: the installation's.
+        given: leaves out the lines that use any other parameter: one that is not sent costs neither driver nor server.
+    """
+    text = (_FOLDER / f"{label}.sql").read_text(encoding="utf-8")
+    if given is not None:
+        text = "\n".join(line for line in text.splitlines() if given.issuperset(_names_in(line)))
+    return parse(label, text, schema)
+
+
+def _names_in(line: str) -> list[str]:
+    found = _PARAMETER.finditer(line)
+    return [match[1] for match in found if match[1] is not None and not match[0].startswith("::")]
 
 
 def with_names(label: str, schema: str, **names: str) -> LiteralString:

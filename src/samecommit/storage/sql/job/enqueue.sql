@@ -1,8 +1,7 @@
 -- Stores one job through the contract's function, in the caller's transaction. Values travel as texts, numbers and lists
--- of texts: a codec that an application has set for jsonb or timestamptz is not met.
+-- of texts: a codec that an application has set for jsonb or timestamptz is not met. Lines of what is not given are left out.
 SELECT e.id, e.created, e.replaced
 FROM :"schema".enqueue(
-    kind            => :kind::text,
     payload         => :payload::text::jsonb,
     queue           => :queue::text,
     priority        => :priority::int,
@@ -18,5 +17,6 @@ FROM :"schema".enqueue(
     unique_key      => :unique_key::text,
     unique_scope    => :unique_scope::text,
     unique_for      => pg_catalog.make_interval(secs => :unique_seconds::float8),
-    on_conflict     => :on_conflict::text
+    on_conflict     => :on_conflict::text,
+    kind            => :kind::text
 ) AS e

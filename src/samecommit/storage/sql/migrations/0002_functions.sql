@@ -227,48 +227,47 @@ CREATE FUNCTION :"schema".enqueue(
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    target   record;
-    answer   :"schema".key_answer;
-    due_at   timestamptz := coalesce(enqueue.run_at, clock_timestamp()) + coalesce(enqueue.delay, interval '0');
-    is_due   boolean := due_at <= clock_timestamp();
-    is_large boolean := pg_column_size(enqueue.payload) > 2000;
-    scope    text := CASE WHEN enqueue.unique_key IS NOT NULL THEN coalesce(enqueue.unique_scope, enqueue.kind) END;
-    born_at  timestamptz;
+    scope   text;
+    answer  :"schema".key_answer;
+    born_at timestamptz;
 BEGIN
-    SELECT q.id, q.retention, q.max_attempts INTO target FROM :"schema".queue AS q WHERE q.name = enqueue.queue;
-    IF NOT FOUND THEN
-        PERFORM :"schema".refuse('SC001', format('unknown queue %L', enqueue.queue), 'make it first: samecommit queues create');
-    END IF;
-    enqueue.id := nextval(:'schema.job_id_seq');
-    enqueue.created := true;
-    enqueue.replaced := false;
-    IF enqueue.unique_key IS NOT NULL THEN
+    -- Few statements and expressions: each is set up again in every transaction, at a microsecond or more.
+    IF enqueue.unique_key IS NOT NULL OR enqueue.unique_scope IS NOT NULL OR enqueue.unique_for IS NOT NULL THEN
+        IF enqueue.unique_key IS NULL THEN
+            PERFORM :"schema".refuse('SC004', 'unique_scope or unique_for without unique_key', 'give unique_key as well');
+        END IF;
+        enqueue.run_at := coalesce(enqueue.run_at, clock_timestamp()) + coalesce(enqueue.delay, interval '0');
+        enqueue.delay := NULL;
+        scope := coalesce(enqueue.unique_scope, enqueue.kind);
+        enqueue.id := nextval(:'schema.job_id_seq');
         answer := :"schema".place_keyed(
             scope, enqueue.unique_key, enqueue.id, enqueue.unique_for, enqueue.on_conflict, enqueue.payload,
-            enqueue.payload_version, due_at, enqueue.priority, enqueue.tags, enqueue.expires_at, enqueue.meta);
+            enqueue.payload_version, enqueue.run_at, enqueue.priority, enqueue.tags, enqueue.expires_at, enqueue.meta);
         IF answer.holder <> enqueue.id THEN
             enqueue.id := answer.holder;
             enqueue.created := false;
             enqueue.replaced := answer.replaced;
             RETURN;
         END IF;
-    ELSIF enqueue.unique_scope IS NOT NULL OR enqueue.unique_for IS NOT NULL THEN
-        PERFORM :"schema".refuse('SC004', 'unique_scope or unique_for without unique_key', 'give unique_key as well');
     END IF;
     INSERT INTO :"schema".job AS j (
         id, pos, run_at, expires_at, parent_id, queue_id, priority, max_attempts, retention, payload_version,
         kind, tags, effect_key, unique_scope, unique_key, meta, payload)
-    VALUES (enqueue.id, CASE WHEN is_due THEN nextval(:'schema.pos_seq') END, due_at, enqueue.expires_at, enqueue.parent_id,
-            target.id, enqueue.priority, coalesce(enqueue.max_attempts, target.max_attempts), target.retention,
-            enqueue.payload_version, enqueue.kind, enqueue.tags, enqueue.effect_key, scope,
-            CASE WHEN scope IS NOT NULL THEN :"schema".stored_key(enqueue.unique_key) END, enqueue.meta,
-            CASE WHEN NOT is_large THEN enqueue.payload END)
-    RETURNING j.created_at INTO born_at;
-    IF is_large THEN
+    SELECT coalesce(enqueue.id, nextval(:'schema.job_id_seq')),
+           CASE WHEN due.at <= clock_timestamp() THEN nextval(:'schema.pos_seq') END, due.at, enqueue.expires_at,
+           enqueue.parent_id, q.id, enqueue.priority, coalesce(enqueue.max_attempts, q.max_attempts), q.retention,
+           enqueue.payload_version, enqueue.kind, enqueue.tags, enqueue.effect_key, scope,
+           CASE WHEN scope IS NOT NULL THEN :"schema".stored_key(enqueue.unique_key) END, enqueue.meta,
+           CASE WHEN pg_column_size(enqueue.payload) <= 2000 THEN enqueue.payload END
+    FROM :"schema".queue AS q
+    CROSS JOIN (SELECT coalesce(enqueue.run_at, clock_timestamp()) + coalesce(enqueue.delay, interval '0')) AS due (at)
+    WHERE q.name = enqueue.queue
+    RETURNING j.id, j.created_at, j.pos IS NULL OR :"schema".ring(:'schema.queue'::regclass, j.queue_id) IS NOT NULL, false
+    INTO enqueue.id, born_at, enqueue.created, enqueue.replaced;
+    IF NOT FOUND THEN
+        PERFORM :"schema".refuse('SC001', format('unknown queue %L', enqueue.queue), 'make it first: samecommit queues create');
+    ELSIF pg_column_size(enqueue.payload) > 2000 THEN
         INSERT INTO :"schema".body (job_id, created_at, payload) VALUES (enqueue.id, born_at, enqueue.payload);
-    END IF;
-    IF is_due THEN
-        PERFORM :"schema".ring(:'schema.queue'::regclass, target.id);
     END IF;
 END
 $$;
@@ -684,7 +683,8 @@ END
 $$;
 
 -- Why a job is where it is: `why` always answers, with the most decisive reason first. A `code` is for programs and stays;
--- a `sentence` is for people and may be worded better. Nothing here is locked, and every count is bounded.
+-- a `sentence` is for people and may be worded better. Nothing here is locked, and every count is bounded; the line is
+-- walked lane by lane, as claims do, since no index is in the line's own order (highest priority first, then place).
 
 CREATE FUNCTION :"schema".said(moment timestamptz) RETURNS text
 LANGUAGE sql STABLE
@@ -782,13 +782,17 @@ BEGIN ATOMIC
         SELECT count(*) FILTER (WHERE seen.claim_id IS NULL) AS jobs, count(*) >= 10000 AS is_cut
         FROM mine
         CROSS JOIN LATERAL (
-            (SELECT j.claim_id FROM :"schema".job AS j
-             WHERE j.queue_id = mine.queue_id AND j.priority > mine.priority AND j.pos IS NOT NULL
-             LIMIT 10000)
-            UNION ALL
-            (SELECT j.claim_id FROM :"schema".job AS j
-             WHERE j.queue_id = mine.queue_id AND j.priority = mine.priority AND j.pos < mine.pos
-             LIMIT 10000)
+            SELECT l.claim_id
+            FROM generate_series(100, mine.priority, -1) AS lane (priority)
+            CROSS JOIN LATERAL (
+                SELECT j.claim_id
+                FROM :"schema".job AS j
+                WHERE j.queue_id = mine.queue_id AND j.priority = lane.priority
+                  AND j.pos < CASE WHEN lane.priority = mine.priority THEN mine.pos ELSE 9223372036854775807 END
+                ORDER BY j.pos
+                LIMIT 10000
+            ) AS l
+            LIMIT 10000
         ) AS seen
     )
     SELECT 1, m.shown, 'not_due',
@@ -943,10 +947,18 @@ BEGIN ATOMIC
     ), line AS (
         SELECT j.claim_id, j.kind, j.run_at, row_number() OVER () AS n
         FROM mine
-        CROSS JOIN LATERAL (SELECT l.claim_id, l.kind, l.run_at FROM :"schema".job AS l
-                            WHERE l.queue_id = mine.id AND l.pos IS NOT NULL
-                            ORDER BY l.priority DESC, l.pos
-                            LIMIT 10000) AS j
+        CROSS JOIN LATERAL (
+            SELECT l.claim_id, l.kind, l.run_at
+            FROM generate_series(100, -100, -1) AS lane (priority)
+            CROSS JOIN LATERAL (
+                SELECT i.claim_id, i.kind, i.run_at
+                FROM :"schema".job AS i
+                WHERE i.queue_id = mine.id AND i.priority = lane.priority AND i.pos IS NOT NULL
+                ORDER BY i.pos
+                LIMIT 10000
+            ) AS l
+            LIMIT 10000
+        ) AS j
     ), told AS (
         SELECT w.rank, w.code, w.sentence, w.until_at
         FROM mine
