@@ -21,7 +21,7 @@ from samecommit.storage.query import statement
 Row: TypeAlias = dict[str, Any]
 _HIGHEST_ID = 2**63 - 1
 _END_OF_TIME = datetime(9999, 12, 31, tzinfo=UTC)
-_WALK, _STEPS = 20_000, 25
+_FIRST_WALK, _WALK, _STEPS = 250, 20_000, 12
 _ATTEMPTS = 100
 
 
@@ -40,11 +40,6 @@ class JobFilter:
     queue: str | None = None
     kind: str | None = None
     state: str | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every job fits."""
-        return (self.queue, self.kind, self.state) == (None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,22 +111,23 @@ class Operator:
         if chosen.state == "running":
             return self._jobs_running(chosen, limit, _id_of(page))
         found: list[Row] = []
-        for _ in range(_STEPS):
-            step = self._step(chosen, limit - len(found), page)
+        for turn in range(_STEPS):
+            walk = min(max(limit + 1, _FIRST_WALK * 4**turn), _WALK)
+            step = self._step(chosen, limit - len(found), page, walk)
             found += step.jobs
             page = step.next
             if page is None or len(found) >= limit:
                 return Page(jobs=found, next=page)
         return Page(jobs=found, next=page, is_cut=True)
 
-    def _step(self, chosen: JobFilter, room: int, page: str | None) -> Page:
+    def _step(self, chosen: JobFilter, room: int, page: str | None, walk: int) -> Page:
         is_kept = chosen.state in ("held", "failed")
         before_at, before = _moment_of(page) if is_kept else (_END_OF_TIME, _id_of(page))
         rows = self._run(
             "operate/jobs_kept" if is_kept else "operate/jobs",
             before_at=before_at,
             before=before,
-            walk=room + 1 if chosen.is_empty else _WALK,
+            walk=walk,
             room=room,
             queue=chosen.queue,
             kind=chosen.kind,

@@ -12,6 +12,7 @@ WITH live AS (
            CASE WHEN j.state = 'held' THEN j.hold_reason ELSE j.last_error END AS note
     FROM :"schema".job AS j
     WHERE j.id < :before::bigint
+      AND coalesce(:state::text NOT IN ('done', 'cancelled'), true)
     ORDER BY j.id DESC
     LIMIT :walk::int
 ), ended AS (
@@ -19,6 +20,7 @@ WITH live AS (
            h.run_at, h.claimed_at, h.finished_at AS since_at, CASE WHEN h.state <> 'done' THEN h.last_error END AS note
     FROM :"schema".job_history AS h
     WHERE h.id < :before::bigint
+      AND coalesce(:state::text IN ('done', 'cancelled'), true)
     ORDER BY h.id DESC
     LIMIT :walk::int
 ), looked AS (
