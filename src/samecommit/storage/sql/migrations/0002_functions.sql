@@ -411,7 +411,10 @@ CREATE FUNCTION :"schema".create_queue(
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
     INSERT INTO :"schema".queue (name, retention, max_attempts)
-    VALUES (create_queue.name,
+    VALUES (CASE WHEN create_queue.name !~ '[\u0001-\u001f\u007f-\u009f]' AND create_queue.name = btrim(create_queue.name)
+                      AND length(create_queue.name) BETWEEN 1 AND 200 THEN create_queue.name
+                 ELSE :"schema".refuse('SC004', format('queue name %L', create_queue.name),
+                                       'give 1 to 200 characters, no control characters, no spaces at the ends')::text END,
             coalesce(array_position(ARRAY['none', 'short', 'default', 'long'], coalesce(create_queue.retention, 'default')) - 1,
                      :"schema".refuse('SC004', format('unknown retention %L', create_queue.retention),
                                       'one of none, short, default and long')),
