@@ -35,7 +35,10 @@ class Site:
 
     def connect(self, role: Role | None = None, *, autocommit: bool = True) -> psycopg.Connection[Any]:
         """Connect as that user, or as who made the roles."""
-        return psycopg.connect(self.dsn if role is None else self.dsn_of(role), autocommit=autocommit)
+        conn = psycopg.connect(self.dsn if role is None else self.dsn_of(role), autocommit=True)
+        conn.execute("SET jit = off")  # compiling a look at every day takes seconds on PostgreSQL 15
+        conn.autocommit = autocommit
+        return conn
 
 
 @contextmanager
