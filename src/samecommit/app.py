@@ -29,6 +29,7 @@ from samecommit.task import Task
 if TYPE_CHECKING:
     from samecommit.embedded import EmbeddedServer
     from samecommit.outbox.relays import Outbox
+    from samecommit.runtime.service import Companion
     from samecommit.storage.alone import End
     from samecommit.storage.migrate import Migration
     from samecommit.worker.worker import Worker
@@ -134,12 +135,13 @@ class Tasks(OutboxVerbs):
         self._by_kind.update(dict.fromkeys(task.definition.kinds, task))
 
     def include(self, other: Tasks) -> None:
-        """Take up the tasks of a registry.
+        """Take up the tasks, event types and destinations of a registry.
 
         Raises:
-            TaskDefinitionError: a name is taken.
+            TaskDefinitionError, ConfigError: a name is taken.
         """
-        other._parent = self
+        self._outbox.take_up(other._outbox)
+        other._parent, other._outbox, other.source = self, self._outbox, self.source
         for task in other._tasks.values():
             self._add(task)
 
@@ -365,15 +367,16 @@ class App(Tasks):
             msg = "this application has no tasks, so a worker would do nothing: declare some, or name their modules in imports="
             raise ConfigError(msg)
         from samecommit import __version__
-
-        options = (self.dsn, self.schema, tasks, config or self.worker_config, self.signals, __version__)
-        if relay and self._outbox.destinations:
-            from samecommit.relaying import RelayingWorker
-
-            return RelayingWorker(outbox, *options)
+        from samecommit.maintenance.chores import Chores
         from samecommit.worker.worker import Worker
 
-        return Worker(*options)
+        settings = config or self.worker_config
+        companions: list[Companion] = []
+        if settings.chores:
+            companions.append(Chores(self.dsn, self.schema, settings, self.signals))
+        if relay and self._outbox.destinations:
+            companions.append(outbox)
+        return Worker(self.dsn, self.schema, tasks, settings, self.signals, __version__, companions)
 
     def relay(self) -> Outbox:
         """Return the relay of this application's events alone; ``await relay.run()`` works until ``relay.stop()``.

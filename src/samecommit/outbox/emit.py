@@ -71,7 +71,7 @@ def new_event(
         )
         content_type = content_type or ("application/octet-stream" if isinstance(event, bytes | bytearray) else None)
     made = Event(
-        id=event_id or str(uuid4()),
+        id=str(uuid4()) if event_id is None else event_id,
         source=source,
         type=type_,
         data=data,

@@ -79,7 +79,7 @@ class Outbox:
         finally:
             await self.finish()
 
-    async def start(self) -> None:
+    async def start(self, _lease: Callable[[], int | None] | None = None) -> None:
         """Begin: the database's side of the destinations is made or brought up to date first.
 
         Raises:

@@ -6,6 +6,7 @@ WITH floor AS (
     DELETE FROM :"schema".event_window AS w
     USING floor
     WHERE w.n < floor.n AND w.n % 1000 <> 0
+      AND EXISTS (SELECT FROM :"schema".event_window AS h WHERE h.n = (w.n / 1000 + 1) * 1000)
     RETURNING w.n, w.events, w.first
 )
 UPDATE :"schema".event_window AS w
