@@ -36,11 +36,12 @@ def conclude(dsn: str, folder: Path, workers: Crew, *, drain_seconds: float = 60
     """Drain, stop and judge: nothing may be lost, doubled, early or left behind. The run, for what the test itself asks."""
     drain(dsn, drain_seconds)
     config = workers.config
-    history_audit.wait_for_the_dead(dsn, len(workers.alive), config["lease_seconds"] + config["reap_seconds"] + 3)
+    history_audit.wait_for_the_dead(dsn, len(workers.alive), config["lease_seconds"] + config["reap_seconds"] + 15)
     workers.stop()
     history_audit.dump(dsn, folder)
     run = Run.load(folder)
-    assert all_faults([*judge(run), timing(run), resources(run)]) == []
+    if faults := all_faults([*judge(run), timing(run), resources(run)]):
+        raise AssertionError("\n".join(faults))
     return run
 
 
