@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from samecommit.clock import Monotonic, monotonic
 from samecommit.config import WorkerConfig
 from samecommit.maintenance.retention import Retention
+from samecommit.runtime.service import Service
 from samecommit.signals import LeasesReaped, ServiceFailed, Signals
 from samecommit.storage.link import AsyncLink
 
@@ -37,21 +38,21 @@ class Chores:
     """Runs whatever chore is due here.
 
     Args:
-        link: a connection of its own.
-        lease: gives the current lease, None while there is none.
+        dsn: the database.
+        schema: the installation.
+        config: its intervals and ages.
+        signals: where it tells what it found.
     """
 
     def __init__(
-        self,
-        config: WorkerConfig,
-        link: AsyncLink,
-        signals: Signals,
-        lease: Callable[[], int | None],
-        clock: Monotonic = monotonic,
+        self, dsn: str, schema: str, config: WorkerConfig, signals: Signals, clock: Monotonic = monotonic
     ) -> None:
-        self._config, self._link, self._signals, self._lease, self._clock = config, link, signals, lease, clock
+        self._config, self._signals, self._clock = config, signals, clock
+        self._link = AsyncLink(dsn, schema, "chores", settings={"statement_timeout": "30s"})
+        self._service = Service("chores", self.run_once, signals)
+        self._lease: Callable[[], int | None] = lambda: None
         self._promoted_to = _EPOCH
-        self._retention = Retention(link, config)
+        self._retention = Retention(self._link, config)
         reap = config.reap_seconds
         self.chores = [
             Chore("promote", self.promote, 3.0),
@@ -63,6 +64,16 @@ class Chores:
             Chore("days", self._retention.run, 600.0),
         ]
         self._connects = -1
+
+    async def start(self, lease: Callable[[], int | None]) -> None:
+        """Do chores for as long as ``lease`` gives one."""
+        self._lease = lease
+        self._service.start()
+
+    async def finish(self) -> None:
+        """Stop after the statement in flight."""
+        await self._service.stop(1.0)
+        await self._link.close()
 
     async def run_once(self) -> float:
         """Do what is due; return the seconds to the next look."""

@@ -9,10 +9,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from samecommit.signals import ServiceFailed, ServiceRecovered, Signals
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+
+
+class Companion(Protocol):
+    """What runs beside a worker: it begins after the worker, and ends after the worker's last handler."""
+
+    async def start(self, lease: Callable[[], int | None], /) -> None: ...
+    async def finish(self) -> None: ...
 
 
 class Service:

@@ -105,6 +105,8 @@ class AsyncLink:
         """
         if self._conn is None or self._conn.closed:
             await self._open()
+            pid, start = (await self.fetch("worker/backend"))[0]
+            self.backend = (pid, start)
         assert self._conn is not None
         return self._conn
 
@@ -178,14 +180,6 @@ class AsyncLink:
             await self.close()
             msg = f"{label}: {error}"
             raise LinkDown(msg) from error
-
-    async def identify(self) -> tuple[int, Any]:
-        """Return (pid, backend_start) of this connection's backend, asked once per connect."""
-        await self.connection()
-        if self.backend is None:
-            row = (await self.fetch("worker/backend"))[0]
-            self.backend = (row[0], row[1])
-        return self.backend
 
     async def close(self) -> None:
         """Close the connection; the next statement opens a new one."""

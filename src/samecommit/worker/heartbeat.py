@@ -146,9 +146,10 @@ class Heartbeat(threading.Thread):
     def look(self) -> None:
         """Hang up on a server that does not answer; called from the event loop, since the thread itself is waiting."""
         asked, conn = self._asked, self._conn
-        if asked is not None and conn is not None:
-            if self._clock() - asked > min(_ANSWER_SECONDS, self._config.lease_seconds):
-                hang_up(conn)
+        if asked is None or conn is None:
+            return
+        if self._clock() - asked > min(_ANSWER_SECONDS, self._config.lease_seconds):
+            hang_up(conn)
 
     def beat_now(self) -> None:
         """Beat at once."""

@@ -4,7 +4,7 @@
 
     heartbeat thread ── lease ──┐
     listener ─ bell ─ claimer ──┴─> executor ──> completer
-    chores (any worker does them)
+    companions: chores (any worker does them), the outbox
 
 Each has its own connection: six at most. Losing the lease stops everything and begins anew with another lease.
 """
@@ -14,17 +14,16 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from samecommit import clock
 from samecommit.config import WorkerConfig
 from samecommit.definition import TaskDefinition
-from samecommit.maintenance.chores import Chores
 from samecommit.runtime.doorbell import Doorbell
 from samecommit.runtime.listener import Listener
-from samecommit.runtime.service import Service
+from samecommit.runtime.service import Companion, Service
 from samecommit.signals import LeaseWasLost, Signals, WorkerStarted, WorkerStopped
 from samecommit.storage.link import AsyncLink
 from samecommit.worker.attempt import Attempt
@@ -46,6 +45,7 @@ class Worker:
         config: settings.
         signals: where it tells what happens.
         version: shown in the worker's row.
+        companions: what runs beside it and ends after its last handler: chores, the outbox.
     """
 
     def __init__(
@@ -56,11 +56,13 @@ class Worker:
         config: WorkerConfig | None = None,
         signals: Signals | None = None,
         version: str = "0",
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.dsn, self.schema, self.tasks = dsn, schema, tasks
         self.config = config or WorkerConfig()
         self.signals = signals or Signals()
         self.version = version
+        self._companions = tuple(companions)
         self.installation = ""
         self.lease_id = 0
         self._lease: int | None = None
@@ -92,13 +94,15 @@ class Worker:
         try:
             await self._identify()
         except BaseException:
-            await self._links["chores"].close()
+            await self._links["finish"].close()
             raise
         self.heartbeat.start()
         services = self._services
         for service in services.values():
             service.start()
         try:
+            for companion in self._companions:
+                await companion.start(lambda: self._lease)
             await self._stop_asked.wait()
         finally:
             await self._shut_down(services)
@@ -139,7 +143,6 @@ class Worker:
             claimed=self.completer.claimed,
             sleep=asyncio.sleep,
         )
-        self.chores = Chores(self.config, self._link("chores", settings={"statement_timeout": "30s"}), self.signals, lambda: self._lease)
         self.heartbeat = Heartbeat(
             self.dsn,
             self.schema,
@@ -152,8 +155,6 @@ class Worker:
             vitals=self._vitals,
         )
         turns = {"completer": self.completer.run_once, "claimer": self.claimer.run_once, "look": self._look}
-        if self.config.chores:
-            turns["chores"] = self.chores.run_once
         self._services = {name: Service(name, turn, self.signals) for name, turn in turns.items()}
 
     def _tell(self, callback: Any, *args: Any) -> None:
@@ -163,7 +164,7 @@ class Worker:
             pass
 
     async def _identify(self) -> None:
-        link = self._links["chores"]
+        link = self._links["finish"]
         installation, _, number = (await link.fetch("worker/identity"))[0]
         self.installation = installation
         queues = self.config.queues if self.config.queues is not None else ()
@@ -225,6 +226,8 @@ class Worker:
         await services["claimer"].stop()
         given_back = await self._drain()
         await self._write_out()
+        for companion in self._companions:
+            await companion.finish()
         waits = {
             "listener": _LET_GO_SECONDS,
             "bell": _LET_GO_SECONDS,
