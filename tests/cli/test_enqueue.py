@@ -121,7 +121,7 @@ def test_with_the_application_the_task_decides(on_database: Samecommit, jobs: Jo
     ("arguments", "status", "says"),
     [
         (["greet", "--arg", "name=Ann", "--arg", "times=x"], 2, "do not fit task 'greet', at $.times"),
-        (["greet", "--arg", "nam=Ann"], 2, "nam"),
+        (["greet", "--arg", "who=Ann"], 2, "who"),
         (["greet"], 2, "name"),
         (["nope"], 3, "no task 'nope': it has boom, greet"),
     ],

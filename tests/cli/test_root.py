@@ -1,5 +1,7 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import psycopg
@@ -10,6 +12,9 @@ from samecommit import errors
 from samecommit.cli.failure import Exit, Refused, explain, mask
 from samecommit.cli.root import COMMANDS
 from samecommit.cli.root import samecommit as group
+from samecommit.storage.query import migration_files
+
+STATES = {"ready", "scheduled", "retrying", "running", "unknown", "open", "paused", "working"}
 
 
 def test_every_command_can_be_loaded_and_says_what_it_does(samecommit: Samecommit) -> None:
@@ -33,9 +38,9 @@ def test_the_version_for_people_and_programs(samecommit: Samecommit) -> None:
 
 
 def test_a_wrong_command_is_one_line_and_says_where_to_look(samecommit: Samecommit) -> None:
-    told = samecommit("wrker")
+    told = samecommit("works")
     assert told.status == 2
-    assert told.err.startswith("samecommit: no such command 'wrker'") and "--help" in told.err
+    assert told.err.startswith("samecommit: no such command 'works'") and "--help" in told.err
     assert told.err.count("\n") == 1 and not told.out
 
 
@@ -138,3 +143,20 @@ def test_passwords_are_masked() -> None:
 
 def test_the_group_takes_its_names_from_one_place() -> None:
     assert set(group.list_commands(click.Context(group))) == {*COMMANDS, "version"}
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"| `{name}` |" in page and f".. click:: samecommit.cli.{name}:{name}\n" in page, name
+
+
+def test_every_answer_of_why_is_explained() -> None:
+    functions = next(text for _, name, text in migration_files() if name == "0002_functions")
+    answers = functions[functions.index('FUNCTION :"schema".why_line') :]
+    codes = set(re.findall(r"(?:SELECT \d+, |, |THEN |ELSE )'([a-z]+(?:_[a-z]+)*)'", answers)) - {"schema"}
+    page = (Path(__file__).parents[2] / "docs" / "operations" / "why-is-this-not-running.md").read_text(
+        encoding="utf-8"
+    )
+    assert "not_due" in codes and "kind_cooling" in codes and "empty" in codes
+    assert not {code for code in codes if f"`{code}`" not in page} - STATES

@@ -73,7 +73,7 @@ def dsn_option(command: Command) -> Command:
     return click.option(
         "--dsn",
         metavar="DSN",
-        callback=_checked_dsn,
+        callback=checked_dsn,
         help="The database, as a URI or key=value pairs; else SAMECOMMIT_DSN, else what the PG* variables say.",
     )(command)
 
@@ -82,7 +82,8 @@ def _chosen_schema(ctx: click.Context, _param: click.Parameter, value: str | Non
     return _own_or_groups(ctx, "schema", value) or "samecommit"
 
 
-def _checked_dsn(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def checked_dsn(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Return the command's or its group's DSN, checked: the callback of an option."""
     value = _own_or_groups(ctx, "dsn", value)
     return value if value is None else check_dsn(value, "--dsn")
 
