@@ -37,8 +37,8 @@ def sql(manner: Manner, schema: str) -> None:
         _entry(home, found, found["signature"]) for found in _FUNCTION.finditer(text) if found["name"] in FUNCTIONS
     ]
     views = [_entry(home, found) for found in _VIEW.finditer(text) if found["name"] in VIEWS]
-    printed = [f"{entry['comment']}\n{entry['declaration']};".lstrip() for entry in functions]
-    printed += [f"{entry['comment']}\nSELECT * FROM {entry['declaration']};".lstrip() for entry in views]
+    printed = [f"{entry['comment']}\nFUNCTION {entry['declaration']}".lstrip() for entry in functions]
+    printed += [f"{entry['comment']}\nVIEW {entry['declaration']}".lstrip() for entry in views]
     manner.say({"functions": functions, "views": views}, "\n\n".join(printed))
 
 
