@@ -103,13 +103,14 @@ def define(
     _check_shape(fn)
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     is_async = inspect.iscoroutinefunction(fn)
+    kind = fn.__name__ if name is None else name
     context = _context_of(fn, is_async=is_async)
     definition = TaskDefinition(
-        name=name or fn.__name__,
+        name=kind,
         fn=fn,
         is_async=is_async,
         context=context,
-        codec=PayloadCodec.for_function(fn, skip_first=context != "none", name=name or fn.__name__),
+        codec=PayloadCodec.for_function(fn, skip_first=context != "none", name=kind),
         result_codec=_result_codec(fn),
         queue=queue,
         priority=priority,

@@ -16,6 +16,7 @@ from datetime import timedelta
 from samecommit.errors import ConfigError
 
 MAX_DELAY_SECONDS = 10 * 365.25 * 86_400
+_LARGEST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Backoff:
         power = max(attempts - 1, 0) * math.log(self.factor) if self.factor > 0 else -math.inf
         if power >= math.log(self.cap_seconds / self.base_seconds):
             return float(self.cap_seconds)
+        if power > _LARGEST_EXPONENT:  # the power alone would overflow, though a tiny base brings it below the cap
+            return math.exp(math.log(self.base_seconds) + power)
         return min(self.base_seconds * self.factor ** max(attempts - 1, 0), self.cap_seconds)
 
     def delay(self, attempts: int, rng: Callable[[], float] = random.random) -> float:

@@ -20,7 +20,8 @@ from samecommit.storage.migrate import migrate
 
 ROLE = "samecommit_test"
 SCHEMA = "samecommit"
-SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_connections": "200"}
+# jit: a look at a view over many days would compile for seconds; workers and commands switch it off by themselves
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_connections": "200", "jit": "off"}
 VERSIONS = ("pg18", "pg15")
 _PG_BIN = "SAMECOMMIT_PG_BIN"
 
