@@ -44,10 +44,11 @@ class Backoff:
         if self.base_seconds == 0 or self.cap_seconds == 0:
             return 0.0
         power = max(attempts - 1, 0) * math.log(self.factor) if self.factor > 0 else -math.inf
-        if power >= math.log(self.cap_seconds / self.base_seconds):
+        exponent = math.log(self.base_seconds) + power
+        if exponent >= math.log(self.cap_seconds):
             return float(self.cap_seconds)
         if power > _LARGEST_EXPONENT:  # the power alone would overflow, though a tiny base brings it below the cap
-            return math.exp(math.log(self.base_seconds) + power)
+            return min(math.exp(exponent), self.cap_seconds)
         return min(self.base_seconds * self.factor ** max(attempts - 1, 0), self.cap_seconds)
 
     def delay(self, attempts: int, rng: Callable[[], float] = random.random) -> float:
