@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from samecommit.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
-from samecommit.storage.query import check_schema, migration_files, render, statement
+from samecommit.storage.query import check_schema, migration_files, quote_name, render, statement
 from samecommit.storage.roles import keep_roles
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -79,6 +79,7 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
         if not _ask(conn, schema, "migrate/schema_exists"):
             _run(conn, schema, "migrate/make_schema")
         _run(conn, schema, "migrate/make_table")
+        _follow_rename(conn, schema)
         steps = pending(conn, schema)
         for step in steps:
             _apply(conn, schema, step)
@@ -86,6 +87,17 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
             with conn.transaction():
                 keep_roles(conn, schema)
         return steps
+
+
+def _follow_rename(conn: Connection, schema: str) -> None:
+    """Make the functions anew whose text still has the name from before an ``ALTER SCHEMA ... RENAME``."""
+    if installed_version(conn, schema) == 0 or (known := _ask(conn, schema, "migrate/named")) in (schema, None):
+        return
+    before, after = (f"{quote_name(name)}." for name in (known, schema))
+    with conn.transaction():
+        for (definition,) in _run(conn, schema, "migrate/bodies").fetchall():
+            conn.execute(definition.replace(before, after).encode())
+        _run(conn, schema, "migrate/name")
 
 
 def _apply(conn: Connection, schema: str, step: Migration) -> None:

@@ -11,6 +11,7 @@ CREATE TABLE :"schema".setting (
 
 INSERT INTO :"schema".setting (name, value)
 VALUES ('installation', to_jsonb(gen_random_uuid())),
+       ('schema', to_jsonb(:'schema'::text)),
        ('system_identifier', (SELECT to_jsonb(system_identifier::text) FROM pg_control_system()));
 
 CREATE TABLE :"schema".queue (
@@ -220,7 +221,8 @@ BEGIN
     INTO STRICT home, child
     FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.oid = parent AND c.relkind = 'p' AND n.nspname = :'schema';
+    WHERE c.oid = parent AND c.relkind = 'p'
+      AND n.oid = (SELECT q.relnamespace FROM pg_catalog.pg_class AS q WHERE q.oid = :'schema.queue'::regclass);
     IF to_regclass(format('%I.%I', home, child)) IS NOT NULL THEN
         RETURN false;
     END IF;

@@ -1,0 +1,98 @@
+"""Every SQLSTATE of class SC is raised by what the page says, and the page lists every one that the functions can raise."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+pytestmark = pytest.mark.pg15
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/reference/sql-contract.md"
+MIGRATIONS = ROOT / "src/samecommit/storage/sql/migrations"
+NOBODY = 999_999_999
+
+CAUSES: list[tuple[str, str, list[Any], str]] = [
+    ("SC001", "enqueue('work', queue => 'nowhere')", [], "unknown queue 'nowhere'"),
+    ("SC001", "enqueue_many(%s)", [Jsonb([{"kind": "work", "queue": "nowhere"}])], "unknown queue 'nowhere'"),
+    (
+        "SC001",
+        "replay(ARRAY[(SELECT max(id) FROM samecommit.jobs)], queue => 'nowhere')",
+        [],
+        "unknown queue 'nowhere'",
+    ),
+    ("SC001", "pause('nowhere')", [], "unknown queue 'nowhere'"),
+    ("SC001", "resume('nowhere')", [], "unknown queue 'nowhere'"),
+    *(
+        ("SC002", f"{call}", [NOBODY], f"no job {NOBODY}")
+        for call in ("cancel(%s)", "hold(%s, 'why')", "release(%s)", "retry(%s)", "state_of(%s)")
+    ),
+    ("SC004", "enqueue('work', unique_scope => 's')", [], "without unique_key"),
+    ("SC004", "enqueue('work', unique_key => '')", [], "unique key ''"),
+    ("SC004", "enqueue('work', unique_key => 'k', unique_for => '0 seconds')", [], "window 00:00:00"),
+    ("SC004", "enqueue('work', unique_key => 'k', on_conflict => 'ignore')", [], "on_conflict is 'ignore'"),
+    ("SC004", "enqueue_many('{}')", [], "jobs is object"),
+    ("SC004", 'enqueue_many(\'[{"kind": "work", "colour": 1}]\')', [], "unknown key"),
+    ("SC004", "create_queue('mail', 'for ever')", [], "unknown retention 'for ever'"),
+    ("SC004", "create_queue(E'a\\tb')", [], "queue name"),
+    (
+        "SC005",
+        "enqueue('work', unique_key => 'taken', on_conflict => 'reject')",
+        [],
+        "unique key 'taken' of 'work' is taken by job",
+    ),
+]
+
+
+@pytest.fixture
+def ready(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    conn.execute("SELECT samecommit.enqueue('work', unique_key => 'taken')")
+    return conn
+
+
+@pytest.mark.parametrize(("state", "call", "values", "words"), CAUSES, ids=[f"{c[0]} {c[1]}" for c in CAUSES])
+def test_a_cause_raises_its_sqlstate_and_says_what_to_do(
+    ready: psycopg.Connection[Any], state: str, call: str, values: list[Any], words: str
+) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        ready.execute(f"SELECT samecommit.{call}".encode(), values)
+    assert (caught.value.sqlstate, caught.value.diag.message_hint) != (state, "")
+    assert caught.value.sqlstate == state
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "constraint"),
+    [
+        ("enqueue('')", "job_kind"),
+        ("enqueue(E'a\\nb')", "job_kind"),
+        ("enqueue('work', priority => 101)", "job_priority"),
+        ("enqueue('work', max_attempts => 0)", "job_max_attempts"),
+    ],
+)
+def test_what_a_constraint_refuses_names_the_constraint(
+    ready: psycopg.Connection[Any], call: str, constraint: str
+) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation) as caught:
+        ready.execute(f"SELECT samecommit.{call}".encode())
+    assert caught.value.diag.constraint_name == constraint
+    assert constraint in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_lists_the_sqlstates_that_are_raised_and_no_other() -> None:
+    raised = {
+        state
+        for path in MIGRATIONS.glob("*.sql")
+        for state in re.findall(r"'(SC\d{3})'", path.read_text(encoding="utf-8"))
+    }
+    listed = set(re.findall(r"^\| `(SC\d{3})` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == raised == {cause[0] for cause in CAUSES}
+
+
+def test_the_contract_has_a_version(ready: psycopg.Connection[Any]) -> None:
+    row = ready.execute("SELECT samecommit.contract_version()").fetchone()
+    assert row == (1,)
+    assert f"contract version is **{row[0]}**" in PAGE.read_text(encoding="utf-8")
