@@ -55,6 +55,15 @@ class Task(Generic[P, R]):
         """Run the function itself, without a database; pass a context (``samecommit.testing.context()``) if it takes one."""
         return self.definition.fn(*args, **kwargs)
 
+    @property
+    def schema(self) -> str:
+        """Where its jobs are stored.
+
+        Raises:
+            ConfigError: the task belongs to no application yet.
+        """
+        return self._schema()
+
     def using(self, **options: Unpack[EnqueueOptions]) -> Task[P, R]:
         """Return this task with options for the jobs to come, as in ``task.using(priority=10).enqueue(conn, ...)``.
 
@@ -161,7 +170,9 @@ def _tags(tags: Any) -> list[str] | None:
 
 
 def _text(name: str, value: str | None) -> str | None:
-    if value is not None and (not isinstance(value, str) or "\0" in value or not 1 <= len(value) <= 1000):
-        msg = f"{name} is {value!r}: give a text of 1 to 1,000 characters without NUL"
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 1 <= len(value) <= 1000 or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+        msg = f"{name} is {value!r}: give a text of 1 to 1,000 characters without NUL or lone surrogates"
         raise PayloadError(msg, name)
     return value
