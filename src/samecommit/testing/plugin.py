@@ -60,7 +60,7 @@ class _template:  # noqa: N801 - used as a block
 def samecommit_dsn(samecommit_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A fresh migrated database; ``SAMECOMMIT_DSN`` names it during the test."""
     name = f"samecommit_{secrets.token_hex(6)}"
-    _run(samecommit_server, "CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy", name, _TEMPLATE)
+    _run(samecommit_server, "CREATE DATABASE {} TEMPLATE {}", name, _TEMPLATE)
     dsn = make_conninfo(samecommit_server, dbname=name)
     monkeypatch.setenv("SAMECOMMIT_DSN", dsn)
     yield dsn
