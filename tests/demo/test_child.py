@@ -2,6 +2,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,43 @@ def test_no_child_outlives_a_parent_that_was_killed() -> None:
     parent.stdin.close()
     parent.stdout.close()
     assert ended
+
+
+FAILS = "import sys; sys.exit('no such thing')"
+IDLES = """
+import signal, sys, time
+from samecommit.demo.child import follow_parent
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+follow_parent()
+print("ready here", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Give source text the name of a module that a child can run."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+    def write(text: str) -> str:
+        (tmp_path / "a_child.py").write_text(text)
+        return "a_child"
+
+    return write
+
+
+def test_what_a_child_that_failed_said_last_is_kept(module: Callable[[str], str]) -> None:
+    with Child(module(FAILS), announces=False) as child:
+        assert child.wait(timeout_seconds=20) == 1
+        assert child.last_words == "no such thing"
+
+
+def test_a_child_that_follows_is_asked_to_end_and_may_do_it_in_order(module: Callable[[str], str]) -> None:
+    with Child(module(IDLES)) as child:
+        child.dismiss()
+        assert child.wait(timeout_seconds=20) == 7
+
+
+def test_ctrl_c_reaches_the_parent_alone() -> None:
+    with Child("samecommit.demo.naive.broker") as child:
+        assert os.getpgid(child.pid) == child.pid != os.getpgrp()

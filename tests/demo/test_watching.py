@@ -9,7 +9,8 @@ from samecommit.demo import screen
 from samecommit.demo.audit import JobRow
 from samecommit.demo.intake import Lead, parse_leads
 from samecommit.demo.lead_table import LeadTable, values
-from samecommit.demo.watching import HeldLead, ModelCalls, Snapshot, Watch
+from samecommit.demo.tasks import FOUND
+from samecommit.demo.watching import Attempts, HeldLead, ModelCalls, Snapshot, Watch
 from samecommit.embedded import EmbeddedServer
 from samecommit.storage.migrate import migrate
 
@@ -77,7 +78,7 @@ def test_the_screen_says_how_far_every_step_is() -> None:
     text = rendered(screen.progress(Snapshot(arrived=9, delivered=5, jobs=jobs), expected=20, notes=["[killed]"]))
     assert "9 of 20 leads" in text
     assert "0 done, 3 running, 4 waiting" in text
-    assert "5 in the CRM   2 held for a person   0 failed" in text
+    assert "5 in the CRM, 2 held for a person, 0 failed" in text
     assert "[killed]" in text
 
 
@@ -91,11 +92,52 @@ def test_the_screen_shows_one_refused_row_of_each_group() -> None:
 def test_the_screen_tells_which_held_leads_were_decided() -> None:
     held = [HeldLead(job_id=number, reason="not sure", data={"message": "[b]"}) for number in (1, 2)]
     text = rendered(screen.held_table(held, released=[2]))
-    assert "yes" not in next(line for line in text.splitlines() if "│ 1 " in line)
-    assert "yes" in next(line for line in text.splitlines() if "│ 2 " in line)
+    assert "yes" not in next(line for line in text.splitlines() if line.split()[:1] == ["1"])
+    assert "yes" in next(line for line in text.splitlines() if line.split()[:1] == ["2"])
     assert "[b]" in text
 
 
 def test_the_screen_shows_what_the_model_cost() -> None:
     calls = ModelCalls(model="m", prompt_version="p/3", outcome="hot", calls=7, tokens=4711)
     assert "4711" in rendered(screen.calls_table([calls]))
+
+
+def test_the_screen_sums_attempts_and_hides_no_ending_that_it_does_not_know() -> None:
+    attempts = [
+        Attempts(kind="deliver", outcome="retry", note="", count=3),
+        Attempts(kind="deliver", outcome="error", note="", count=4),
+        Attempts(kind="deliver", outcome="done", note=FOUND, count=5),
+        Attempts(kind="classify", outcome="eaten", note="", count=6),
+    ]
+    lines = rendered(screen.attempts_table(attempts)).splitlines()
+    assert next(line.split() for line in lines if "tried again" in line)[-3:] == ["0", "0", "7"]
+    assert next(line.split() for line in lines if "eaten" in line) == ["eaten", "0", "6", "0"]
+    assert next(line.split() for line in lines if "found" in line)[-1] == "5"
+
+
+def test_the_screen_offers_the_comparison_only_to_who_has_not_seen_it() -> None:
+    assert "--naive" in rendered(screen.next_steps(naive=False))
+    assert "--naive" not in rendered(screen.next_steps(naive=True))
+
+
+def test_what_is_left_running_can_be_pasted() -> None:
+    text = rendered(screen.left_running({"SAMECOMMIT_DSN": "postgresql://x/y?z=1&a"}, 7))
+    assert "export SAMECOMMIT_DSN='postgresql://x/y?z=1&a'" in text
+    assert 'samecommit jobs release 7 --decision \'{"label": "hot"}\'' in text
+    assert "release" not in rendered(screen.left_running({}, None))
+
+
+def test_a_worker_s_jobs_are_stranded_until_they_are_given_back(watch: Watch, conn: psycopg.Connection) -> None:
+    conn.execute(
+        "INSERT INTO samecommit.worker (lease_id, expires_at, pid, concurrency, host, version, queues, kinds)"
+        " VALUES (5, clock_timestamp() + interval '1 h', 4711, 1, 'h', '0', '{}', '{}')"
+    )
+    conn.execute("INSERT INTO samecommit.claim (claim_id, lease_id, ids) VALUES (6, 5, '{1}')")
+    assert watch.busiest([4711, 4712]) == (4711, 0)
+    conn.execute("UPDATE samecommit.job SET claim_id = 6, claimed_at = clock_timestamp() WHERE id = 1")
+    assert watch.busiest([4712, 4711]) == (4711, 1)
+    stranded = watch.stranded(4711)
+    assert (stranded.leases, stranded.jobs) == ((5,), 1)
+    assert watch.still_stranded(stranded)
+    conn.execute("UPDATE samecommit.job SET claim_id = NULL WHERE id = 1")
+    assert not watch.still_stranded(stranded)

@@ -134,7 +134,7 @@ def comparison(audits: Mapping[str, Audit], early: Mapping[str, int]) -> Rendera
     """Lay the audits side by side, with what was taken up before its commit, and say where the losses come from."""
     return Group(
         audit_table(audits, extra={"too early": early}),
-        Text("lost        in the hands of the killed worker, committed and not yet published, or taken up too early"),
+        Text("lost        in the killed worker's hands, committed but never published, or taken up too early"),
         Text("duplicates  sent again after a dropped connection, without looking first"),
         Text("too early   published before its transaction committed: the worker found no row"),
         "",
