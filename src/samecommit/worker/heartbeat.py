@@ -163,13 +163,14 @@ class Heartbeat(threading.Thread):
             self.join(timeout_seconds)
 
     def _leave(self) -> None:
-        try:
-            if self._lease_id is not None:
-                self._run("worker/leave", lease_id=self._lease_id)
-        except psycopg.Error:
-            pass  # it runs out by itself
-        finally:
-            self._close()
+        for _ in range(2):  # the connection may have been cut since the last beat
+            try:
+                if self._lease_id is not None:
+                    self._run("worker/leave", lease_id=self._lease_id)
+                break
+            except psycopg.Error:
+                self._close()  # after the second time, the lease runs out by itself
+        self._close()
 
     def _run(self, label: str, **values: Any) -> list[Any]:
         if self._conn is None or self._conn.closed:
