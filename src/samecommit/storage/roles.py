@@ -69,9 +69,9 @@ FUNCTIONS: Grants = {
     "make_window": _FOR_WORKERS,
     "events_between": _FOR_WORKERS,
     "rebase_outbox": _FOR_WORKERS,
-    "refuse": _FOR_WORKERS,
     **dict.fromkeys(
         (
+            "refuse",
             "stored_key",
             "take_key",
             "acquire_keys",
