@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -163,6 +164,7 @@ def test_one_job_is_shown_with_all_that_is_known(on_database: Samecommit, jobs: 
     assert (shown["payload"], shown["tags"], shown["state"]) == ({"name": "Ann"}, ["vip"], "failed")
     assert [(attempt["outcome"], attempt["record"]) for attempt in shown["attempts_made"]] == [("error", {"tokens": 3})]
     assert [reason["code"] for reason in shown["why"]] == ["failed"]
+    assert datetime.fromisoformat(shown["created_at"]).tzinfo is not None and "T" in shown["created_at"]
     told = on_database("jobs", job_id).out
     assert all(part in told for part in ("vip", "Ann", "tokens", "Traceback", f"jobs retry {job_id}"))
 
@@ -268,3 +270,13 @@ def test_a_step_of_a_list_reads_no_more_than_it_may_walk(jobs: Jobs, label: str,
 
 def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for child in plan.get("Plans", []) for node in nodes(child))]
+
+
+def test_a_narrow_terminal_hides_nothing(on_database: Samecommit, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    ids = enqueue(jobs, kind="k" * 40)
+    fail(jobs, ids, "ValueError: cannot do 3 of the many things that were asked for")
+    told = on_database("jobs").out
+    assert "k" * 40 in told and f"{ids[0]}  " in told and "default" in told
+    assert {"ValueError:", "cannot", "do", "3", "of", "the", "many", "things"} <= set(told.split())

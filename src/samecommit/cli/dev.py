@@ -34,6 +34,11 @@ def dev(manner: Manner, target: str | None, data: Path | None, concurrency: int 
     from samecommit.storage.migrate import migrate
 
     log = Log("json" if manner.json else log_form)
+    log.write(
+        "info",
+        "StartingServer",
+        f"starting PostgreSQL on {data or 'a temporary directory'}; the first time takes longest",
+    )
     with EmbeddedServer(data) as server:
         os.environ["SAMECOMMIT_DSN"] = server.dsn
         app = locate(target)

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -33,13 +34,21 @@ class Manner:
         The machine's form is one object in one line, ``{"ok": true, "data": …}``, with ``more`` beside the data.
         """
         if self.json:
-            sys.stdout.write(json.dumps({"ok": True, "data": data, **more}, default=str, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps({"ok": True, "data": data, **more}, default=_plain, ensure_ascii=False) + "\n")
             return
         # what is piped has no width: a table must not be cut for a terminal that is not there
         width = None if sys.stdout.isatty() else 240
         console = Console(width=width, highlight=False, markup=False, emoji=False)
         for line in lines:
-            console.print(line, soft_wrap=isinstance(line, str))
+            is_text = isinstance(line, str)
+            if not is_text:  # squeezed columns would hide what they say: let the terminal wrap what is too wide for it
+                needed = console.measure(line, options=console.options.update(max_width=10_000))
+                console.width = max(console.width, min(needed.minimum + 16, needed.maximum))
+            console.print(line, soft_wrap=is_text)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:

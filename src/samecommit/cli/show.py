@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,14 +21,15 @@ _STATE_STYLES = {
 }
 
 
-def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, Callable[[Mapping[str, Any]], str]]) -> Table:
+def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Callable[[Mapping[str, Any]], str]]) -> Table:
     """Return a table: a title and what to show of a row, for each column. The last column is the one that wraps."""
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    names = list(columns)
+    *names, last = columns
     for name in names:
-        made.add_column(name, no_wrap=name != names[-1], overflow="ellipsis" if name != names[-1] else "fold")
+        made.add_column(name, no_wrap=True, overflow="ellipsis")
+    made.add_column(last, overflow="fold")
     for row in rows:
-        cells = [columns[name](row) for name in names]
+        cells = [shown(row) for shown in columns.values()]
         made.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in cells))
     return made
 
