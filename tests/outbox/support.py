@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import psycopg
+from tests.support.recorder import Recorder
 
 from samecommit import App
 from samecommit.event import Event, Position, StoredEvent
@@ -16,7 +17,6 @@ from samecommit.outbox.relay import Relay
 from samecommit.outbox.sink import Idempotency, NoIdempotency, Target, Traits
 from samecommit.signals import Signals
 from samecommit.storage.link import AsyncLink
-from tests.support.recorder import Recorder
 
 Answer = Callable[[StoredEvent], Outcome]
 
@@ -35,7 +35,7 @@ class Clock:
 class Scripted:
     """Answers each event by `answer`; keeps what it took."""
 
-    answer: Answer = lambda _: Delivered()  # noqa: E731
+    answer: Answer = lambda _: Delivered()
     idempotency: Idempotency = field(default_factory=NoIdempotency)
     keeps_key_order: bool = False
     batches: list[list[StoredEvent]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Readable(Scripted):
 
     there: set[int] = field(default_factory=set)
     looks: list[list[int]] = field(default_factory=list)
-    says: Callable[[StoredEvent], Lookup | None] = lambda _: None  # noqa: E731
+    says: Callable[[StoredEvent], Lookup | None] = lambda _: None
 
     async def find_existing(self, batch: Sequence[StoredEvent]) -> Sequence[Lookup]:
         self.looks.append([event.number for event in batch])
@@ -111,7 +111,7 @@ class Stage:
             self.destination, 0, self.log, self.link, self.signals, holder=holder, installation="i", clock=self.clock
         )
 
-    async def __aenter__(self) -> "Stage":
+    async def __aenter__(self) -> Self:
         await self.link.fetch(
             "event/add_destination",
             name=self.destination.name,

@@ -68,10 +68,10 @@ async def test_b29c_what_is_rolled_back_is_never_there(dsn: str, conn: Conn) -> 
         await stage.run()
         with conn.transaction():
             kept = emit(conn, "a")
-            with pytest.raises(psycopg.errors.DivisionByZero), conn.transaction():
+            with conn.transaction():
                 emit(conn, "a")
-                conn.execute("SELECT 1 / 0")
-        await stage.run()
+                raise psycopg.Rollback
+        await stage.run()  # type: ignore[unreachable]  # Rollback ends its block quietly
         assert sink.numbers == kept
 
 
@@ -196,7 +196,9 @@ async def test_a_log_from_another_cluster_goes_on_where_each_destination_was(dsn
         await ahead.run()
         await ahead.later(1.0)
         await ahead.relay.stop()
-        conn.execute("UPDATE samecommit.position SET window_n = 1, after = %s WHERE destination = 'behind'", [numbers[3]])
+        conn.execute(
+            "UPDATE samecommit.position SET window_n = 1, after = %s WHERE destination = 'behind'", [numbers[3]]
+        )
         numbers += emit(conn, "a", 1)  # in no window yet
         shift = 1_000_000_000
         conn.execute("UPDATE samecommit.event SET xid = (xid::text::bigint + %s)::text::xid8", [shift])
@@ -230,7 +232,7 @@ async def test_a_destination_starts_now_at_the_start_or_at_a_moment(dsn: str, co
     (second,) = emit(conn, "a")
     starts = {"now": (False, None), "start": (True, None), "then": (False, moment)}
     for name, (from_start, start_at) in starts.items():
-        values = {"name": name, "mode": "stream", "shards": 1, "matches": ["*"]}
+        values: dict[str, Any] = {"name": name, "mode": "stream", "shards": 1, "matches": ["*"]}
         run(conn, "event/add_destination", **values, from_start=from_start, start_at=start_at)
     (third,) = emit(conn, "a")
     got: dict[str, list[int]] = {}

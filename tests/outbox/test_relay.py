@@ -38,7 +38,7 @@ def first_time(outcome: Outcome, *numbers: int) -> Any:
 
 
 def place(conn: Conn, destination: str = "there") -> tuple[Any, ...]:
-    row = conn.execute(
+    row: tuple[Any, ...] | None = conn.execute(
         "SELECT window_n, after, delivered, repeated, state FROM samecommit.position WHERE destination = %s",
         [destination],
     ).fetchone()

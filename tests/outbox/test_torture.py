@@ -197,7 +197,7 @@ def torture(dsn: str, directory: Path, transactions: int, patience_seconds: floa
             with open_for_long(dsn):
                 Writers(dsn, transactions).run()
             relays.calm()
-            last = dict(conn.execute("SELECT key, seq FROM account WHERE seq > 0").fetchall())
+            last: dict[str, int] = dict(conn.execute("SELECT key, seq FROM account WHERE seq > 0").fetchall())
             written = {row[0] for row in conn.execute("SELECT id FROM written").fetchall()}
             assert len(written) == sum(last.values())
             sources = {

@@ -97,10 +97,11 @@ class Declarations:
         Raises:
             PayloadError: its class was not declared.
         """
-        kind = self._types.get(cast("type[Any]", type(event)))
+        cls: type[Any] = type(event)
+        kind = self._types.get(cls)
         if kind is None:
             msg = (
-                f"{type(event).__qualname__} is not declared as an event: put @app.event(type=..., key=...) on its class, "
+                f"{cls.__qualname__} is not declared as an event: put @app.event(type=..., key=...) on its class, "
                 "or give type=... to emit plain JSON"
             )
             raise PayloadError(msg)

@@ -125,7 +125,8 @@ class Relay:
                 return await self._let_go("its destination is paused")
             if (rest := self._resume - self._clock()) > 0:
                 return min(rest, self._destination.lease_seconds / 3)
-            return await self._turn()
+            delay = await self._turn()
+            return 0.0 if self._hold.is_paused else delay
         except PositionLost:
             await self._courier.close()
             self._reset()

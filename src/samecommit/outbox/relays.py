@@ -24,7 +24,7 @@ from samecommit.runtime.service import Service
 from samecommit.signals import Signals
 from samecommit.storage.link import AsyncLink
 
-_STOP_SECONDS = 10.0
+_STOP_SECONDS, _LET_GO_SECONDS = 10.0, 0.05
 
 
 class Outbox:
@@ -55,6 +55,7 @@ class Outbox:
         self._links["deliver"] = AsyncLink(dsn, schema, "outbox deliver")
         self._links["keep"] = AsyncLink(dsn, schema, "outbox keep", settings={"statement_timeout": "10min"})
         self._services: list[Service] = []
+        self._ears: list[Service] = []
         self._relays: dict[Service, Relay | Expander] = {}
         self._stop_asked = asyncio.Event()
 
@@ -95,7 +96,7 @@ class Outbox:
         self._make_ticker(read, log, number)
         keeper = Keeper(self._links["keep"], self._keep_days)
         self._services.append(Service("outbox keeper", keeper.run_once, self._signals))
-        for service in self._services:
+        for service in (*self._services, *self._ears):
             service.start()
 
     async def _add(self, link: SharedLink, destination: Destination) -> None:
@@ -146,8 +147,10 @@ class Outbox:
                 self._heard(service.wake),
                 service.wake,
             )
-            self._services.append(Service("outbox listener", listener.run_once, self._signals))
-            self._services.append(Service("outbox bell", bell.run_once, self._signals))
+            self._ears = [
+                Service("outbox listener", listener.run_once, self._signals),
+                Service("outbox bell", bell.run_once, self._signals),
+            ]
 
     def _heard(self, tick: Callable[[], None]) -> Callable[[str], None]:
         def heard(message: str) -> None:
@@ -166,7 +169,12 @@ class Outbox:
 
     async def finish(self) -> None:
         """End the sends in flight, write what was delivered, let go of the positions."""
-        await asyncio.gather(*(service.stop(_STOP_SECONDS) for service in self._services))
+        await asyncio.gather(
+            *(service.stop(_STOP_SECONDS) for service in self._services),
+            *(
+                service.stop(_LET_GO_SECONDS) for service in self._ears
+            ),  # they only wait: nothing is lost by cutting it short
+        )
         await asyncio.gather(*(relay.stop() for relay in self._relays.values()), return_exceptions=True)
         for link in self._links.values():
             await link.close()

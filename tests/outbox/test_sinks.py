@@ -1,0 +1,116 @@
+"""The sinks for development: what they write, and that a file and a table know where they stand."""
+
+import asyncio
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from samecommit.event import Position, StoredEvent
+from samecommit.outbox.outcomes import Delivered, Duplicate
+from samecommit.outbox.sink import Target
+from samecommit.outbox.sinks.file import File
+from samecommit.outbox.sinks.stdout import Stdout
+from samecommit.outbox.sinks.table import Table
+
+TARGET = Target(installation="i", destination="there")
+
+
+def event(number: int, *, is_late: bool = False, **fields: Any) -> StoredEvent:
+    values: dict[str, Any] = {
+        "id": f"id {number}",
+        "source": "/shop",
+        "type": "lead.created",
+        "key": "k",
+        "data": b'{"a":1}',
+        "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "number": number,
+        "position": None if is_late else Position(1, number),
+        **fields,
+    }
+    return StoredEvent(**values)
+
+
+async def test_stdout_writes_cloudevents_one_a_line() -> None:
+    stream = io.StringIO()
+    sink = Stdout(stream)
+    assert await sink.send(
+        [event(1), event(2, data=b"\x00", content_type="image/png", extensions={"traceparent": "t"})]
+    ) == [
+        Delivered(),
+        Delivered(),
+    ]
+    first, second = [msgspec.json.decode(line) for line in stream.getvalue().splitlines()]
+    assert first == {
+        "specversion": "1.0",
+        "id": "id 1",
+        "source": "/shop",
+        "type": "lead.created",
+        "time": "2026-01-02T03:04:05Z",
+        "partitionkey": "k",
+        "schemaversion": "1",
+        "sequence": "0000000000000001-0000000000000001",
+        "datacontenttype": "application/json",
+        "data": {"a": 1},
+    }
+    assert (second["data_base64"], second["traceparent"]) == ("AA==", "t")
+
+
+async def test_a_file_takes_nothing_twice_and_cuts_off_half_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "there-0.jsonl"
+    sink = File(tmp_path / "{destination}-{shard}.jsonl")
+    await sink.connect(TARGET)
+    assert await sink.position() is None
+    await sink.send([event(1), event(2), event(1, is_late=True)])
+    await sink.close()
+    with path.open("ab") as file:
+        file.write(b'{"half')
+    await sink.connect(TARGET)
+    assert await sink.position() == Position(1, 2)
+    assert await sink.send([event(2), event(3)]) == [Duplicate(), Delivered()]
+    await sink.close()
+    ids = [msgspec.json.decode(line)["id"] for line in path.read_bytes().splitlines()]
+    assert ids == ["id 1", "id 2", "id 1", "id 3"]
+
+
+async def test_a_long_file_is_read_from_its_end(tmp_path: Path) -> None:
+    sink = File(tmp_path / "long")
+    await sink.connect(TARGET)
+    await sink.send([event(n, data=msgspec.json.encode("x" * 500)) for n in range(1, 301)])
+    await sink.send([event(1, is_late=True, data=msgspec.json.encode("x" * 200_000))])
+    await sink.close()
+    await sink.connect(TARGET)
+    assert await sink.position() == Position(1, 300)
+    await sink.close()
+
+
+async def test_one_file_has_one_writer(tmp_path: Path) -> None:
+    first, second = File(tmp_path / "one"), File(tmp_path / "one")
+    await first.connect(TARGET)
+    with pytest.raises(BlockingIOError):
+        await second.connect(TARGET)
+    await first.close()
+    await second.connect(TARGET)
+    await second.close()
+
+
+@pytest.mark.pg15
+async def test_a_table_takes_nothing_twice(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    first, second = Table(dsn), Table(dsn)
+    await first.connect(TARGET)
+    await second.connect(TARGET)
+    assert await first.position() is None
+    assert await first.send([event(1), event(2), event(3)]) == [Delivered()] * 3
+    assert await second.send([event(2), event(3), event(4)]) == [Duplicate(), Duplicate(), Delivered()]
+    assert await second.position() == Position(1, 4)
+    assert await first.send([event(9, is_late=True), event(1, is_late=True)]) == [Delivered(), Duplicate()]
+    assert await first.position() == Position(1, 4)
+    assert await first.send([event(1, is_late=True, replay=1)]) == [Delivered()]
+    await asyncio.gather(first.close(), second.close())
+    rows = conn.execute("SELECT id, replay, attributes ->> 'source' FROM copied.event ORDER BY arrival").fetchall()
+    assert [row[:2] for row in rows] == [("id 1", 0), ("id 2", 0), ("id 3", 0), ("id 4", 0), ("id 9", 0), ("id 1", 1)]
+    assert {row[2] for row in rows} == {"/shop"}
