@@ -163,9 +163,11 @@ def _first(jobs: Iterable[JobRow], *states: str) -> JobRow | None:
     return next((job for job in jobs if job.state in states), None)
 
 
-def make_table(title: str) -> Table:
+def make_table(title: str = "") -> Table:
     """Make an empty table as all of the demo's look."""
-    return Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    return Table(
+        title=Text(title, style="bold") if title else None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
 
 
 def audit_table(results: Mapping[str, Audit], *, extra: Mapping[str, Mapping[str, int]] | None = None) -> Table:

@@ -78,6 +78,11 @@ MIXED = (
     "Just looking around, but if the pricing is right we are ready to buy.",
     "A demo would be nice; I am a student though.",
 )
+GERMAN_MESSAGES = (
+    "Bitte um ein Angebot – Budget ca. {n}.000 €.",
+    "Rückruf erwünscht: „Demo“ für {n} Personen, gerne nächste Woche.",
+    "Erst eine Demo, dann ein Angebot für {n} Plätze – geht das?",
+)
 
 Row = list[str]
 
@@ -201,7 +206,7 @@ def german_csv(people: int = 120) -> bytes:
         given, family = rng.choice(first), rng.choice(last)
         company = f"{rng.choice(PLACES)} {rng.choice(TRADES)} {rng.choice(('GmbH', 'AG', '& Söhne KG'))}"
         email = f"{_ascii(given)}.{_ascii(family)}{number}@{_domain(rng, company)}" if rng.random() > 0.04 else "k. A."
-        message = f"Bitte um Rückruf – Budget ca. {rng.randint(1, 90)}.000 €. „{rng.choice(MESSAGES['warm'])}“"
+        message = rng.choices(GERMAN_MESSAGES, weights=[5, 5, 1])[0].format(n=rng.randint(2, 90))
         rows.append([given, family, email, company, _phone(rng), "Österreich" if rng.random() < 0.2 else "DE", message])
     return _csv([GERMAN_HEADER, *rows], delimiter=";").encode("cp1252")
 

@@ -67,14 +67,15 @@ def _waiting(snapshot: Snapshot, kind: str, done: int) -> str:
 
 def intake_table(intake: Intake, name: str, *, limit: int = 5) -> RenderableType:
     """Show what was read, which rows were refused, and the first of each group."""
-    table = make_table(f"{name}: {intake.report(limit=0).splitlines()[0]}")
+    heading = Text(f"{name}: {intake.report(limit=0).splitlines()[0]}", style="bold")  # a title would wrap to the table
+    table = make_table()
     table.add_column("rows", justify="right", no_wrap=True)
     table.add_column("refused because", no_wrap=True)
     table.add_column("for example")
     for why, count in list(intake.rejections.items())[:limit]:
         first = next(rejected for rejected in intake.rejected if rejected.why == why)
         table.add_row(str(count), why, _one_line(f"row {first.row}: {first.reason}"))
-    return table
+    return Group(heading, table) if intake.rejected else heading
 
 
 def _one_line(text: str) -> Text:
