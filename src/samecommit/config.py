@@ -52,7 +52,7 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
                 msg = f"{item.name} is {value!r}: give a number above 0"
                 raise ConfigError(msg)
         for name in self.queues or ():
