@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
@@ -155,8 +156,9 @@ class Completer:
         if self._verify:
             await self._verify_ends()
         if len(self._forget) >= _FORGET_AT or (self._forget and self.is_empty):
-            forget, self._forget = self._forget, []
+            forget = list(self._forget)
             await self._link.fetch("claim/forget", claim_ids=forget)
+            del self._forget[: len(forget)]
         await self._look_around()
         return 0.0 if not self.is_empty else _IDLE_SECONDS
 
@@ -209,14 +211,21 @@ class Completer:
     async def _write_ends(self) -> None:
         rows, self._ends = self._ends[:_MOST_ROWS], self._ends[_MOST_ROWS:]
         generation = self._generation
+        with self._kept(rows, [], generation):
+            try:
+                returned = await self._finish(rows)
+            except psycopg.Error as error:
+                returned = await self._one_by_one(rows, error)
+            await self._account(rows, returned, generation)
+
+    @contextmanager
+    def _kept(self, ends: list[EndRow], settles: list[SettleRow], generation: int) -> Generator[None]:
+        """Put rows back when writing them fails, whatever the failure; the fence refuses those that were written after all."""
         try:
-            returned = await self._finish(rows)
-        except (LinkDown, LinkBusy):
-            self._put_back(rows, [], generation)
+            yield
+        except Exception:
+            self._put_back(ends, settles, generation)
             raise
-        except psycopg.Error as error:
-            returned = await self._one_by_one(rows, error)
-        await self._account(rows, returned, generation)
 
     async def _finish(self, rows: list[EndRow]) -> list[int]:
         values = self._finish_values([row.id for row in rows], [row.claim_id for row in rows])
@@ -262,27 +271,25 @@ class Completer:
         return returned
 
     async def _write_settles(self) -> None:
-        cools, self._cools = self._cools, {}
-        for kind, (seconds, reason) in cools.items():
+        for kind, (seconds, reason) in list(self._cools.items()):
             await self._link.fetch("worker/cool", kind=kind, seconds=seconds, reason=reason)
+            self._cools.pop(kind, None)
         rows, self._settles = self._settles[:_MOST_ROWS], self._settles[_MOST_ROWS:]
         if not rows:
             return
         generation = self._generation
-        try:
-            returned = await self._settle(rows)
-        except (LinkDown, LinkBusy):
-            self._put_back([], rows, generation)
-            raise
-        except psycopg.Error:
-            returned = list[int]()
-            for row in rows:
-                try:
-                    returned += await self._settle([row])
-                except psycopg.Error as error:
-                    await self._mark_failed(row, error)
-                    returned.append(row.id)
-        await self._account(rows, returned, generation)
+        with self._kept([], rows, generation):
+            try:
+                returned = await self._settle(rows)
+            except psycopg.Error:
+                returned = list[int]()
+                for row in rows:
+                    try:
+                        returned += await self._settle([row])
+                    except psycopg.Error as error:
+                        await self._mark_failed(row, error)
+                        returned.append(row.id)
+            await self._account(rows, returned, generation)
 
     async def _settle(self, rows: list[SettleRow]) -> list[int]:
         verdicts = [row.verdict for row in rows]
