@@ -126,12 +126,12 @@ class Relay:
             if (rest := self._resume - self._clock()) > 0:
                 return min(rest, self._destination.lease_seconds / 3)
             delay = await self._turn()
-            return 0.0 if self._hold.is_paused else delay
         except PositionLost:
             await self._courier.close()
             self._reset()
             self._tell_stop("another relay holds the position")
             return _TAKE_SECONDS
+        return 0.0 if self._hold.is_paused else delay
 
     def look_again(self) -> None:
         """Read parked events and the pause at the next turn: somebody has changed them."""

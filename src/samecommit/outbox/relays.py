@@ -144,24 +144,27 @@ class Outbox:
             listener = Listener(
                 self._links["listen"],
                 f"samecommit_event_{number}",
-                self._heard(service.wake),
-                service.wake,
+                lambda message: self._changed(message) if message else service.wake(),
+                self._missed_some(service),
             )
             self._ears = [
                 Service("outbox listener", listener.run_once, self._signals),
                 Service("outbox bell", bell.run_once, self._signals),
             ]
 
-    def _heard(self, tick: Callable[[], None]) -> Callable[[str], None]:
-        def heard(message: str) -> None:
-            if not message:
-                tick()
-            for service, relay in self._relays.items():
-                if relay.name == message:
-                    relay.look_again()
-                    service.wake()
+    def _missed_some(self, ticker: Service) -> Callable[[], None]:
+        def look() -> None:
+            ticker.wake()
+            self._changed(None)
 
-        return heard
+        return look
+
+    def _changed(self, destination: str | None) -> None:
+        """Let relays look at what somebody has paused or decided; None is all of them, after a gap in hearing."""
+        for service, relay in self._relays.items():
+            if destination in (None, relay.name):
+                relay.look_again()
+                service.wake()
 
     def _wake(self) -> None:
         for service in self._relays:
