@@ -16,7 +16,6 @@ What an enqueue does that finds its key held is ``on_conflict``:
 
 from __future__ import annotations
 
-import hashlib
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
@@ -24,7 +23,6 @@ from samecommit.errors import ConfigError, PayloadError, UniqueConflict
 
 OnConflict = Literal["existing", "replace", "reject"]
 _POLICIES: tuple[str, ...] = get_args(OnConflict)
-_LONGEST_STORED = 200
 _SCOPE_LENGTH = 200
 _SHOWN = 100
 
@@ -55,12 +53,6 @@ def unique_values(
         # a rejected duplicate is found by its answer: an SQL error would end the caller's transaction
         "on_conflict": "existing" if on_conflict == "reject" else on_conflict,
     }
-
-
-def stored_key(key: str) -> str:
-    """Return a key as the database keeps it: one of more than 200 bytes as its digest. A stored key stays as it is."""
-    encoded = key.encode()
-    return key if len(encoded) <= _LONGEST_STORED else "sha256:" + hashlib.sha256(encoded).hexdigest()
 
 
 def conflict(key: str, scope: str, job_id: int) -> UniqueConflict:

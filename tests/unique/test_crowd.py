@@ -108,7 +108,8 @@ async def test_many_callers_never_deadlock_and_a_key_never_has_two_live_jobs(
                 thread.start()
             for number in range(CALLERS):
                 group.create_task(crowd.push_async(number))
-            group.create_task(asyncio.to_thread(lambda: [thread.join() for thread in threads]))
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
         await until(lambda: jobs.value("SELECT count(*) FROM $.job") == 0, what="all jobs ended")
     assert seen.pop("looks") > 10
     assert seen == Counter()

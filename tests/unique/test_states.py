@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.support.engine import Actor, reap, run
@@ -60,7 +61,7 @@ def done(keys: Keys, actor: Actor, job_id: int) -> None:
 
 def ended_as_cancelled(keys: Keys, actor: Actor, job_id: int) -> None:
     ((_, claim_id),) = actor.claim()
-    values = {"results": None, "errors": None, "records": None, "lease_id": 1}
+    values: dict[str, Any] = {"results": None, "errors": None, "records": None, "lease_id": 1}
     run(actor.conn, "job/finish", ids=[job_id], claim_ids=[claim_id], states=["cancelled"], **values)
 
 
