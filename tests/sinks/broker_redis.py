@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from redis.asyncio import Redis
 from tests.sinks.broker import Broker, Got, texts
 
@@ -17,9 +19,9 @@ class RedisBroker(Broker):
 
     async def received(self) -> list[Got]:
         async with Redis(port=self.server.port) as client:
-            entries = await client.xrange(self.name)
+            entries: Any = await client.xrange(self.name)
         found: list[Got] = []
-        for _, fields in entries or []:
+        for _, fields in entries:
             data = fields.pop(b"data")
             attributes = {name.removeprefix("ce_"): value for name, value in texts(fields).items()}
             found.append(Got(id=attributes["id"], key=attributes.get("partitionkey"), data=data, attributes=attributes))

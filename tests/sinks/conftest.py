@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 from tests.sinks.broker import Broker
-from tests.sinks.servers import Server, redis_server
+from tests.sinks.servers import Server, nats_server, redis_server
 
 Start: TypeAlias = Callable[[Callable[[Path], Server]], Server]
 
@@ -36,7 +36,19 @@ def _redis(started: Start) -> Broker:
     return RedisBroker(started(redis_server))
 
 
-BROKERS: dict[str, Callable[[Start], Broker]] = {"redis": _redis}
+def _nats(started: Start) -> Broker:
+    from tests.sinks.broker_nats import NatsBroker
+
+    return NatsBroker(started(nats_server))
+
+
+def _owned_nats(started: Start) -> Broker:
+    from tests.sinks.broker_nats import OwnedNatsBroker
+
+    return OwnedNatsBroker(started(nats_server))
+
+
+BROKERS: dict[str, Callable[[Start], Broker]] = {"redis": _redis, "nats": _nats, "nats owned": _owned_nats}
 
 
 @pytest.fixture(params=BROKERS)

@@ -1,0 +1,14 @@
+"""Attribute values as message headers: the percent-encoding that CloudEvents' bindings for HTTP and NATS ask for."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+_PLAIN = re.compile(r"[!#$&-~]*").fullmatch  # printable ASCII without space, double quote and percent
+_SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
+
+
+def percent(value: str) -> str:
+    """Encode what a header cannot hold."""
+    return value if _PLAIN(value) else quote(value, safe=_SAFE)
