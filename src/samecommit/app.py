@@ -140,8 +140,8 @@ class Tasks(OutboxVerbs):
         Raises:
             TaskDefinitionError, ConfigError: a name is taken.
         """
-        self._outbox.take_up(other._outbox)
-        other._parent, other._outbox, other.source = self, self._outbox, self.source
+        self._include_outbox(other)
+        other._parent = self
         for task in other._tasks.values():
             self._add(task)
 

@@ -97,7 +97,7 @@ class Declarations:
         Raises:
             PayloadError: its class was not declared.
         """
-        cls: type[Any] = type(event)
+        cls: type[Any] = event.__class__
         kind = self._types.get(cls)
         if kind is None:
             msg = (

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from samecommit.outbox.destination import Order, Poison, Start
-from samecommit.outbox.emit import Emitted, emit, new_event
-from samecommit.outbox.registry import Declarations
-from samecommit.outbox.sink import Sink
 from samecommit.storage.connections import AsyncConn, SyncConn, perform
+
+if TYPE_CHECKING:  # an application without events does not pay for them when it is imported
+    from samecommit.outbox.destination import Order, Poison, Start
+    from samecommit.outbox.emit import Emitted
+    from samecommit.outbox.registry import Declarations
+    from samecommit.outbox.sink import Sink
 
 C = TypeVar("C", bound=type[Any])
 A = TypeVar("A")
@@ -22,7 +24,25 @@ class OutboxVerbs:
     source = "samecommit"
 
     def __init__(self) -> None:
-        self._outbox = Declarations()
+        self._declared: Declarations | None = None
+        self._declares_for: OutboxVerbs | None = None
+
+    @property
+    def _outbox(self) -> Declarations:
+        """What is declared: an application and its registries share it."""
+        if self._declares_for is not None:
+            return self._declares_for._outbox  # noqa: SLF001 - the same class
+        if self._declared is None:
+            from samecommit.outbox.registry import Declarations
+
+            self._declared = Declarations()
+        return self._declared
+
+    def _include_outbox(self, other: OutboxVerbs) -> None:
+        """Take up what a registry declares, and what it will declare."""
+        if other._declared is not None:
+            self._outbox.take_up(other._declared)
+        other._declares_for, other.source = self, self.source
 
     def _schema_name(self) -> str:
         raise NotImplementedError
@@ -193,6 +213,8 @@ class OutboxVerbs:
             EventRefused: before any SQL; a destination that gets this type could never take it.
             NotInTransaction: the connection would commit by itself.
         """
+        from samecommit.outbox.emit import emit, new_event
+
         made = new_event(
             self._outbox,
             event,
