@@ -39,7 +39,7 @@ def migrate(
     from samecommit.storage import migrate as storage
 
     if as_sql:
-        return manner.say(*(_as_sql(storage.migrations(schema)) if roles is None else _roles_as_sql(schema, roles)))
+        return manner.say(*(_as_sql(schema) if roles is None else _roles_as_sql(schema, roles)))
     app = _located(target)
     if app is None:
         address = resolve_dsn(dsn)
@@ -94,9 +94,10 @@ def _pending(dsn: str, schema: str) -> list[Migration]:
         return pending(conn, schema)
 
 
-def _as_sql(steps: list[Migration]) -> tuple[list[dict[str, Any]], str]:
-    text = "\n".join(f"-- migration {step.name}\n{step.text}" for step in steps)
-    return [{"version": s.version, "name": s.name, "sql": s.text} for s in steps], text
+def _as_sql(schema: str) -> tuple[list[dict[str, Any]], str]:
+    from samecommit.storage.migrate import migrations, script
+
+    return [{"version": s.version, "name": s.name, "sql": s.text} for s in migrations(schema)], script(schema)
 
 
 def _roles_as_sql(schema: str, prefix: str) -> tuple[list[dict[str, Any]], str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from samecommit.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
-from samecommit.storage.query import check_schema, migration_files, quote_name, render, statement
+from samecommit.storage.query import check_schema, migration_files, quote_literal, quote_name, render, statement
 from samecommit.storage.roles import keep_roles
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -28,6 +28,22 @@ def migrations(schema: str) -> list[Migration]:
     """Return every migration that this code knows, oldest first, rendered for the schema."""
     check_schema(schema)
     return [Migration(version=v, name=n, text=render(t, schema)) for v, n, t in migration_files()]
+
+
+def script(schema: str) -> str:
+    """Return what `migrate` runs where nothing is installed, as a psql script for whoever administers the server."""
+    steps = [_as_script(schema, step) for step in migrations(schema)]
+    make = statement("migrate/make_schema", schema).text.replace("CREATE SCHEMA", "CREATE SCHEMA IF NOT EXISTS")
+    table = statement("migrate/make_table", schema).text
+    return "\n".join(["BEGIN;", "SET LOCAL search_path = pg_catalog;", f"{make};", f"{table};", *steps, "COMMIT;"])
+
+
+def _as_script(schema: str, step: Migration) -> str:
+    note = statement("migrate/note", schema).text
+    for placeholder, value in (("$1", str(step.version)), ("$2", quote_literal(step.name))):
+        note = note.replace(placeholder, value)
+    closed = statement("migrate/close_functions", schema).text
+    return f"-- migration {step.name}\n{step.text.rstrip()}\n{closed};\n{note};"
 
 
 def newest_version() -> int:
