@@ -48,7 +48,7 @@ class Chores:
         self, dsn: str, schema: str, config: WorkerConfig, signals: Signals, clock: Monotonic = monotonic
     ) -> None:
         self._config, self._signals, self._clock = config, signals, clock
-        self._link = AsyncLink(dsn, schema, "chores", settings={"statement_timeout": "30s"})
+        self._link = AsyncLink(dsn, schema, "chores")
         self._service = Service("chores", self.run_once, signals)
         self._lease: Callable[[], int | None] = lambda: None
         self._promoted_to = _EPOCH
