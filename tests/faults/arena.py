@@ -27,6 +27,8 @@ class Arena:
         self.server = server
         self._numbers = itertools.count()
         self.admin(f"CREATE ROLE {ROLE} LOGIN")
+        self.admin(f"CREATE DATABASE ground OWNER {ROLE}")
+        self._make_template(self.dsn_of("ground"))
 
     def __repr__(self) -> str:
         return f"<Arena {self.server!r}>"
@@ -46,19 +48,20 @@ class Arena:
         """Where a database is, for the role of the tests."""
         return self.server.dsn_for(name).replace("//postgres@", f"//{role}@")
 
-    @contextmanager
-    def fresh(self, *, audited: bool = True) -> Iterator[str]:
-        """Make a migrated database with an audit and a table for effects; it goes at the end."""
-        name = f"storm_{next(self._numbers)}_{time.monotonic_ns() % 100_000}"
-        self.admin(f"CREATE DATABASE {name} OWNER {ROLE}")
-        dsn = self.dsn_of(name)
+    @staticmethod
+    def _make_template(dsn: str) -> None:
         migrate(dsn, SCHEMA)
         with psycopg.connect(dsn) as conn:
             conn.execute("CREATE TABLE effect (key text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())")
-        if audited:
-            history_audit.install(dsn, SCHEMA)
+        history_audit.install(dsn, SCHEMA)
+
+    @contextmanager
+    def fresh(self) -> Iterator[str]:
+        """Make a migrated database with an audit and a table for effects; it goes at the end."""
+        name = f"storm_{next(self._numbers)}"
+        self.admin(f"CREATE DATABASE {name} TEMPLATE ground OWNER {ROLE}")
         try:
-            yield dsn
+            yield self.dsn_of(name)
         finally:
             self.wait_until_up()
             self.admin(f"DROP DATABASE {name} WITH (FORCE)")

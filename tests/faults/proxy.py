@@ -100,7 +100,9 @@ class Proxy:
             self.pairs.append(pair)
             up_writer.write(first)
             asked: list[bytes] = [b""]
-            await asyncio.gather(self._upwards(pair, reader, up_writer, asked), self._downwards(pair, up_reader, writer, asked))
+            await asyncio.gather(
+                self._upwards(pair, reader, up_writer, asked), self._downwards(pair, up_reader, writer, asked)
+            )
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # cut, or at its end
         finally:
@@ -159,6 +161,9 @@ def proxy(dsn: str) -> Iterator[tuple[Proxy, str]]:
     made = Proxy(Path(query["host"][0], f".s.PGSQL.{query['port'][0]}"))
     made.start()
     try:
-        yield made, f"postgresql://{parts.username}@127.0.0.1:{made.port}{parts.path}?sslmode=disable&gssencmode=disable"
+        yield (
+            made,
+            f"postgresql://{parts.username}@127.0.0.1:{made.port}{parts.path}?sslmode=disable&gssencmode=disable",
+        )
     finally:
         made.stop()

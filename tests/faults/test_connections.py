@@ -30,7 +30,7 @@ def hurt(ground: Arena, dsn: str, link: str, how: str) -> int:
     return len(rows)
 
 
-@pytest.mark.parametrize("how", ["terminate", "cancel"])
+@pytest.mark.parametrize("how", ["terminate", pytest.param("cancel", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("link", LINKS)
 def test_a_link_that_is_hurt_heals_by_itself(
     link: str, how: str, ground: Arena, dsn: str, folder: Path, workers: Crew
@@ -115,7 +115,9 @@ def test_an_end_whose_answer_is_lost_is_written_once(side: str, dsn: str, folder
     assert set(attempts_of(run).values()) == {0}
 
 
-@pytest.mark.parametrize("link", ["listen", "bell", "claim", "finish", "chores", "heartbeat", ""])
+@pytest.mark.parametrize(
+    "link", ["claim", *(pytest.param(link, marks=pytest.mark.slow) for link in ("", "finish", *LINKS[2:]))]
+)
 def test_a_connection_that_goes_silent_is_noticed(link: str, dsn: str, folder: Path) -> None:
     with proxy(dsn) as (line, address), crew(address, folder) as workers:
         member = workers.start()
@@ -135,10 +137,11 @@ def test_a_connection_that_goes_silent_is_noticed(link: str, dsn: str, folder: P
         drain(dsn, 30)
         print(f"{link or 'all'}: noticed after {noticed:.1f} s, all done after {time.monotonic() - began:.1f} s")
         run = conclude(dsn, folder, workers)
-        assert noticed <= (35 if link == "chores" else 15)  # a chore may take 30 s
+        assert noticed <= 15
         assert starts(run) >= 10
 
 
+@pytest.mark.slow
 def test_a_worker_can_be_stopped_while_its_connections_are_silent(dsn: str, folder: Path) -> None:
     with proxy(dsn) as (line, address), crew(address, folder) as workers:
         member = workers.start(grace_seconds=1.0)

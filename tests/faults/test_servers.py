@@ -43,9 +43,7 @@ def note(folder: Path, kind: str, began: float, ended: float) -> None:
     History(folder / "faults.jsonl").write("fault", kind=kind, is_down=True, at=began, until=ended)
 
 
-def test_work_goes_on_soon_after_each_crash(
-    ground: Arena, dsn: str, folder: Path, workers: Crew, seed: int
-) -> None:
+def test_work_goes_on_soon_after_each_crash(ground: Arena, dsn: str, folder: Path, workers: Crew, seed: int) -> None:
     for _ in range(2):
         workers.start().wait_until("lease")
     load = Producer(dsn, folder, "p", count=900, seconds=15, longest=0.2, seed=seed, kinds=("nap", "effect"))
@@ -64,6 +62,7 @@ def test_work_goes_on_soon_after_each_crash(
     assert all(member.is_alive or member.process.returncode == 0 for member in workers.members)
 
 
+@pytest.mark.slow
 def test_workers_outlive_a_server_that_is_away(ground: Arena, dsn: str, folder: Path, workers: Crew) -> None:
     for _ in range(2):
         workers.start().wait_until("lease")
@@ -118,10 +117,11 @@ def test_a_server_without_a_free_connection_delays_and_loses_nothing(
     conclude(dsn, folder, workers)
 
 
-@pytest.mark.parametrize("table", ["job", "job_history", "worker", "claim", "chore"])
-def test_a_table_that_is_locked_delays_and_loses_nothing(
-    table: str, dsn: str, folder: Path, workers: Crew
-) -> None:
+@pytest.mark.parametrize(
+    "table",
+    ["job", *(pytest.param(name, marks=pytest.mark.slow) for name in ("job_history", "worker", "claim", "chore"))],
+)
+def test_a_table_that_is_locked_delays_and_loses_nothing(table: str, dsn: str, folder: Path, workers: Crew) -> None:
     workers.start().wait_until("lease")
     enqueue(dsn, folder, "nap", 20, 0.5)
     with psycopg.connect(dsn) as conn:
@@ -131,9 +131,7 @@ def test_a_table_that_is_locked_delays_and_loses_nothing(
     conclude(dsn, folder, workers)
 
 
-def test_the_databases_own_settings_do_not_reach_a_worker(
-    ground: Arena, dsn: str, folder: Path, workers: Crew
-) -> None:
+def test_the_databases_own_settings_do_not_reach_a_worker(ground: Arena, dsn: str, folder: Path, workers: Crew) -> None:
     name = dsn.partition("?")[0].rpartition("/")[2]
     for setting in (
         "statement_timeout = '1ms'", "lock_timeout = '1ms'", "default_transaction_isolation = 'serializable'",

@@ -7,8 +7,9 @@ returns a `Verdict`; its counts say how much there was to judge, so that a check
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.support.history import Line, Run, is_claim, is_release
 
@@ -23,7 +24,7 @@ class Verdict:
 
     check: str
     faults: list[str] = field(default_factory=list[str])
-    counts: dict[str, int | float] = field(default_factory=dict[str, int | float])
+    counts: Mapping[str, int | float] = field(default_factory=dict[str, int | float])
 
     @property
     def is_good(self) -> bool:
@@ -109,7 +110,7 @@ def ends_once(run: Run) -> Verdict:
 
 
 def _pair(life: list[Line], line: Line, what: str, op: str) -> bool:
-    return sum(x["what"] == what and x["op"] == op and x["xid"] == line["xid"] for x in life) == 1
+    return [(x["what"], x["op"]) for x in life if x["xid"] == line["xid"]].count((what, op)) == 1
 
 
 def fencing(run: Run) -> Verdict:
@@ -123,16 +124,19 @@ def fencing(run: Run) -> Verdict:
         for line in life:
             if is_release(line):
                 ended[job_id, line["old_claim"]] += 1
-            if line["what"] == "history" and line["op"] == "insert" and line["state"] == "done":
-                if not _was_worked(run, line):
-                    faults.append(
-                        f"job {job_id} ended as done under claim {line['new_claim']}, which had not done its work"
-                    )
+            if _is_done(line) and not _was_worked(run, line):
+                faults.append(
+                    f"job {job_id} ended as done under claim {line['new_claim']}, which had not done its work"
+                )
     faults += [f"claim {claim} of job {job} ended {count} times" for (job, claim), count in ended.items() if count > 1]
     worked = [key for key, lines in run.handler_lines.items() if any(line["op"] == "end" for line in lines)]
     accepted = {(job, line["old_claim"]) for job, life in run.lives.items() for line in life if is_release(line)}
     counts = {"refused": refused(run), "accepted": len(ended), "worked in vain": len(set(worked) - accepted)}
     return Verdict("C3", faults, counts)
+
+
+def _is_done(line: Line) -> bool:
+    return (line["what"], line["op"], line["state"]) == ("history", "insert", "done")
 
 
 def refused(run: Run) -> int:
@@ -204,7 +208,7 @@ def _overlaps(run: Run) -> tuple[int, list[str]]:
     count, unlawful = 0, []
     for job, spans in runs.items():
         spans.sort()
-        for (_, end, claim), (start, _, other) in zip(spans, spans[1:], strict=False):
+        for (_, end, claim), (start, _, other) in pairwise(spans):
             if end > start + _SAME_MOMENT:
                 count += 1
                 taken = released.get((job, claim))

@@ -46,7 +46,7 @@ def _named(name: str, values: Iterable[float]) -> dict[str, float]:
 
 
 def _downtime(run: Run, start: float, end: float) -> float:
-    downs = [(fault["at"], fault["until"]) for fault in run.faults if fault.get("is_down")]
+    downs = [(float(fault["at"]), float(fault["until"])) for fault in run.faults if fault.get("is_down")]
     return sum(max(0.0, min(end, until) - max(start, since)) for since, until in downs)
 
 

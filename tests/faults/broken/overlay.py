@@ -35,5 +35,5 @@ def replace(label: str, old: str, new: str) -> None:
 def add(label: str, text: str) -> None:
     """Add or replace a statement."""
     _texts[f"{label}.sql"] = text
-    query._FOLDER = _Folder()
+    setattr(query, "_FOLDER", _Folder())  # noqa: B010 - it is no Traversable
     query.statement.cache_clear()

@@ -8,4 +8,5 @@ from samecommit.worker.verdict import Settle
 
 def apply() -> None:
     """Break the build."""
-    executor.GIVE_BACK = Settle(None, spends=True)
+    assert hasattr(executor, "GIVE_BACK"), "this build is not broken"
+    setattr(executor, "GIVE_BACK", Settle(None, spends=True))  # noqa: B010 - it is imported there, not exported
