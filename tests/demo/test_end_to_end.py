@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from samecommit import App
+from samecommit.demo.errors import LeadsFileError
 from samecommit.demo.intake import SAMPLE, Lead, read_leads
 from samecommit.demo.lead_table import values
 from samecommit.demo.pipeline import Pipeline, PipelineInput
@@ -101,6 +102,13 @@ def test_a_database_with_the_leads_of_an_earlier_run_is_refused(dsn: str, leads:
         conn.execute(TABLE.insert, values(few()[0]))
     with pytest.raises(DemoError, match="'lead_intake' holds the leads of an earlier run"):
         run(DemoOptions(leads=leads, dsn=dsn), Console(file=io.StringIO()))
+
+
+def test_a_file_without_a_usable_row_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "none.csv"
+    path.write_text("email\nnobody\n")
+    with pytest.raises(LeadsFileError, match=r"no row of none\.csv can be used"):
+        run(DemoOptions(leads=path), Console(file=io.StringIO()))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from samecommit.errors import DemoError
 
 LOOK_SECONDS = 0.2
 RELEASED = 5
-WORTH_KILLING = 8
+WORTH_KILLING = 8  # jobs in its hands: with fewer there is little to recover
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +124,13 @@ class Pipeline:
         """
         progress = Progress(snapshot=self.watch.snapshot())
         is_quiet = self._look_until_quiet(progress, watcher)
+        if not self._crew.is_killed:
+            progress.note("everything was done before there was anything to kill")
         held = self.watch.held()
         undecided = [lead for lead in held if "label" in lead.data]  # not those that killed their workers
         released = self._release(undecided[:RELEASED])
-        progress.note(f"{len(held)} leads wait for a person; the demo decides {len(released)} of them")
+        if held:
+            progress.note(f"{len(held)} leads wait for a person; the demo decides {len(released)} of them")
         if is_quiet:
             self._look_until_quiet(progress, watcher)
         contacts = list(self.services.crm.contacts())
@@ -152,6 +155,7 @@ class Pipeline:
                 return True
             time.sleep(LOOK_SECONDS)
         progress.note(f"nothing has moved for {patience:g} s: giving up")
+        watcher(progress)
         return False
 
     def _kill_half_way(self, progress: Progress) -> bool:
@@ -160,11 +164,12 @@ class Pipeline:
         if share < 0.5:
             return False
         victim, jobs = self.watch.busiest(self._crew.worker_pids)
-        if jobs < WORTH_KILLING and share < 0.9:  # with few jobs in its hands there is little to recover
+        if jobs < (WORTH_KILLING if share < 0.9 else 1):  # a small file may never bring that many
             return False
         self._crew.kill(victim)
-        self._stranded = self.watch.stranded(victim)
-        progress.note(f"killed the importer, and a worker with {self._stranded.jobs} jobs in its hands; both restarted")
+        stranded = self.watch.stranded(victim)
+        progress.note(f"killed the importer, and a worker with {stranded.jobs} jobs in its hands; both restarted")
+        self._stranded = stranded if stranded.jobs else None
         return True
 
     def _tell_recovery(self, stranded: Stranded, progress: Progress) -> None:

@@ -24,6 +24,7 @@ from rich.status import Status
 from samecommit import App
 from samecommit.demo import screen
 from samecommit.demo.audit import Audit, audit_table, discrepancy_table
+from samecommit.demo.errors import LeadsFileError
 from samecommit.demo.intake import SAMPLE, Intake, read_leads
 from samecommit.demo.naive.importer import ORDERS
 from samecommit.demo.naive.run import NaiveInput, NaiveProgress, NaiveResult, run_naive
@@ -62,7 +63,7 @@ def run(options: DemoOptions, console: Console | None = None) -> int:
     """Run the demo and return its exit status.
 
     Raises:
-        LeadsFileError: the file cannot be read as a table of leads.
+        LeadsFileError: the file cannot be read as a table of leads, or has none.
         ChildError: a process of the demo failed.
         DemoError: the database holds the leads of an earlier run.
         EmbeddedError: there is no database to run on.
@@ -70,6 +71,10 @@ def run(options: DemoOptions, console: Console | None = None) -> int:
     console = console or Console()
     intake = read_leads(options.leads)
     console.print(screen.opening(intake, options.leads.name))
+    if not intake.leads:
+        raise LeadsFileError(
+            f"no row of {options.leads.name} can be used: give a file with at least one e-mail address"
+        )
     with ExitStack() as stack:
         stack.enter_context(_ended_in_order())
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="samecommit-demo-")))
@@ -155,7 +160,8 @@ class _Lines:
 
 
 def _show_work(pipeline: Pipeline, result: PipelineResult, console: Console) -> None:
-    console.print(screen.held_table(result.held, result.released))
+    if result.held:
+        console.print(screen.held_table(result.held, result.released))
     console.print(screen.calls_table(pipeline.watch.model_calls()))
     console.print(screen.attempts_table(pipeline.watch.attempts()))
 

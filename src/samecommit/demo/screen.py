@@ -35,7 +35,7 @@ PLAN = (
 
 def opening(intake: Intake, name: str) -> RenderableType:
     """Say what was read and what is going to happen."""
-    return Group(intake_table(intake, name), Padding(Text(PLAN), (0, 0, 1, 0)))
+    return Group(intake_table(intake, name), Padding(Text(PLAN), (0 if intake.rejected else 1, 0, 1, 0)))
 
 
 def progress(snapshot: Snapshot, *, expected: int, notes: Sequence[str] = (), seconds: float = 0.0) -> RenderableType:
