@@ -172,7 +172,11 @@ def _tags(tags: Any) -> list[str] | None:
 def _text(name: str, value: str | None) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not 1 <= len(value) <= 1000 or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= 1000
+        or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value)
+    ):
         msg = f"{name} is {value!r}: give a text of 1 to 1,000 characters without NUL or lone surrogates"
         raise PayloadError(msg, name)
     return value

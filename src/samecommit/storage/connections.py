@@ -206,6 +206,7 @@ async def _perform_async(door: Any, conn: Any, steps: Steps[T]) -> T:
         return result
 
 
+# without a label: they return no rows
 _BEGIN, _COMMIT, _ROLLBACK = (parse("", text, "") for text in ("BEGIN", "COMMIT", "ROLLBACK"))
 _SAVEPOINT, _RELEASE, _BACK = (
     parse("", text, "")
@@ -215,7 +216,15 @@ _SAVEPOINT, _RELEASE, _BACK = (
 
 def all_or_nothing(steps: Steps[T], *, inside: bool) -> Steps[T]:
     """Run steps in a savepoint (``inside`` a transaction) or in a transaction of their own: when they fail, nothing stays."""
-    begin, end, undo = (_SAVEPOINT, _RELEASE, (_BACK, _RELEASE)) if inside else (_BEGIN, _COMMIT, (_ROLLBACK,))
+    begin, end, undo = (
+        (_SAVEPOINT, _RELEASE, (_BACK, _RELEASE))
+        if inside
+        else (  # without a label: they return no rows
+            _BEGIN,
+            _COMMIT,
+            (_ROLLBACK,),
+        )
+    )
     yield from fetch(begin, {})
     try:
         result = yield from steps

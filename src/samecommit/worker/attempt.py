@@ -129,7 +129,7 @@ class Attempt:
     def _finish(self, values: dict[str, Any]) -> Steps[None]:
         if not (yield from in_transaction()):
             msg = (
-                f"ctx.finish of job {self.job.id} was called outside a transaction, on a connection that commits each "
+                f"ctx.finish of job {self.id} was called outside a transaction, on a connection that commits each "
                 "statement: the job would end apart from your data. Open a transaction around both"
             )
             raise NotInTransaction(msg)

@@ -31,7 +31,7 @@ class PsycopgDoor:
     def fetch(self, conn: psycopg.Connection[Any], query: Statement, values: dict[str, Any]) -> Rows:
         """Run one statement and return its rows as tuples, whatever factories the connection has."""
         cursor = psycopg.RawCursor(conn, row_factory=tuple_row).execute(query.text, query.bind(values))
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if query.label else []  # a pipeline knows of rows only when they are fetched
 
     def can_copy(self, conn: psycopg.Connection[Any]) -> bool:
         """Whether rows can be streamed: not within a pipeline."""
@@ -54,7 +54,7 @@ class AsyncPsycopgDoor:
         """Run one statement and return its rows as tuples, whatever factories the connection has."""
         cursor = psycopg.AsyncRawCursor(conn, row_factory=tuple_row)
         await cursor.execute(query.text, query.bind(values))
-        return await cursor.fetchall() if cursor.description else []
+        return await cursor.fetchall() if query.label else []
 
     async def can_copy(self, conn: psycopg.AsyncConnection[Any]) -> bool:
         """Whether rows can be streamed: not within a pipeline."""
