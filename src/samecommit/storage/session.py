@@ -41,10 +41,7 @@ def session_settings(*, durable: bool = True, extra: Mapping[str, str] | None = 
 
 def as_startup_options(settings: Mapping[str, str]) -> str:
     """Write settings as libpq's ``options`` (``-c name=value``), spaces and backslashes escaped."""
-    return " ".join(
-        f"-c {name}={value}".replace("\\", "\\\\").replace(f"={value}", "=" + _escape(value))
-        for name, value in settings.items()
-    )
+    return " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
 
 
 def _escape(value: str) -> str:
