@@ -12,7 +12,7 @@ import contextlib
 import math
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import psycopg
@@ -154,7 +154,7 @@ class AsyncLink:
             raise LinkDown(msg) from error
 
     @contextlib.contextmanager
-    def _answering(self, seconds: float) -> Iterator[None]:
+    def _answering(self, seconds: float) -> Generator[None]:
         """Hang up on a server that does not answer in time. A cancelled task would go on waiting for the same answer."""
         conn = self._conn
         timer = asyncio.get_running_loop().call_later(
