@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from tests.sinks.broker import Broker
 from tests.sinks.servers import Server, nats_server, redis_server
 
-Start: TypeAlias = Callable[[Callable[[Path], Server]], Server]
+
+class Start:
+    """Starts a server once, and gives the same one afterwards."""
+
+    def __init__(self, directories: pytest.TempPathFactory) -> None:
+        self._directories = directories
+        self._servers: dict[str, Server] = {}
+
+    def __call__(self, make: Callable[[Path], Server]) -> Server:
+        if make.__name__ not in self._servers:
+            server = make(self.directory(make.__name__))
+            server.start()
+            self._servers[make.__name__] = server
+        return self._servers[make.__name__]
+
+    def directory(self, name: str) -> Path:
+        """Return a new directory."""
+        return self._directories.mktemp(name)
+
+    def stop(self) -> None:
+        for server in self._servers.values():
+            server.stop()
 
 
 @pytest.fixture(scope="session")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Start a server once; the same one afterwards."""
-    servers: dict[str, Server] = {}
-
-    def start(make: Callable[[Path], Server]) -> Server:
-        if make.__name__ not in servers:
-            server = make(tmp_path_factory.mktemp(make.__name__))
-            server.start()
-            servers[make.__name__] = server
-        return servers[make.__name__]
-
+    """The servers of this session."""
+    start = Start(tmp_path_factory)
     yield start
-    for server in servers.values():
-        server.stop()
+    start.stop()
 
 
 def _redis(started: Start) -> Broker:
@@ -48,7 +59,25 @@ def _owned_nats(started: Start) -> Broker:
     return OwnedNatsBroker(started(nats_server))
 
 
-BROKERS: dict[str, Callable[[Start], Broker]] = {"redis": _redis, "nats": _nats, "nats owned": _owned_nats}
+def _kafka(started: Start) -> Broker:
+    from tests.sinks.broker_kafka import KafkaBroker
+
+    return KafkaBroker(started.directory("kafka"))
+
+
+def _transactional_kafka(started: Start) -> Broker:
+    from tests.sinks.broker_kafka import TransactionalKafkaBroker
+
+    return TransactionalKafkaBroker(started.directory("kafka"))
+
+
+BROKERS: dict[str, Callable[[Start], Broker]] = {
+    "redis": _redis,
+    "nats": _nats,
+    "nats owned": _owned_nats,
+    "kafka": _kafka,
+    "kafka transactional": _transactional_kafka,
+}
 
 
 @pytest.fixture(params=BROKERS)

