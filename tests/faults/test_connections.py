@@ -31,7 +31,7 @@ def hurt(ground: Arena, dsn: str, link: str, how: str) -> int:
 
 
 @pytest.mark.parametrize("how", ["terminate", pytest.param("cancel", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", [*LINKS[:3], *(pytest.param(link, marks=pytest.mark.slow) for link in LINKS[3:])])
 def test_a_link_that_is_hurt_heals_by_itself(
     link: str, how: str, ground: Arena, dsn: str, folder: Path, workers: Crew
 ) -> None:
@@ -55,7 +55,7 @@ def test_connections_that_are_hurt_at_random_lose_nothing(
     rng = random.Random(seed)
     for _ in range(2):
         workers.start().wait_until("lease")
-    load = Producer(dsn, folder, "p", count=400, seconds=8, longest=0.3, seed=seed, kinds=("nap", "doze", "effect"))
+    load = Producer(dsn, folder, "p", count=250, seconds=5, longest=0.3, seed=seed, kinds=("nap", "doze", "effect"))
     load.start()
     hits = 0
     while load.is_alive():
@@ -64,7 +64,7 @@ def test_connections_that_are_hurt_at_random_lose_nothing(
         time.sleep(0.1)
     run = conclude(dsn, folder, workers)
     print(f"{hits} connections hurt, {len(run.ends)} jobs")
-    assert hits >= 50
+    assert hits >= 30
     with psycopg.connect(dsn) as conn:
         assert conn.execute("SELECT count(*) FROM effect GROUP BY key HAVING count(*) > 1").fetchall() == []
 

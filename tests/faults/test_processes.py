@@ -178,7 +178,7 @@ def test_a_loop_that_stands_still_too_long_counts_as_dead(dsn: str, folder: Path
     assert len(hung.lines("lease")) == 2
 
 
-@pytest.mark.parametrize("kind", ["leave", "interrupt"])
+@pytest.mark.parametrize("kind", ["leave", pytest.param("interrupt", marks=pytest.mark.slow)])
 def test_what_ends_an_interpreter_ends_an_attempt_only(kind: str, dsn: str, folder: Path, workers: Crew) -> None:
     member = workers.start()
     member.wait_until("lease")
@@ -217,3 +217,18 @@ def test_a_job_that_kills_its_worker_is_held_and_its_neighbours_are_done(
     assert rows.pop("killer-0")["crashes"] == 3
     assert {line["state"] for line in rows.values()} == {"done"}
     assert deaths - 2 <= 6
+
+
+def test_suspects_leave_most_of_the_time_to_other_work(dsn: str, folder: Path, workers: Crew) -> None:
+    enqueue(dsn, folder, "nap", 40, 0.5, name="suspect")
+    with psycopg.connect(dsn) as conn:
+        conn.execute("UPDATE samecommit.job SET pos = NULL, blocked_by = 'suspect', lost = 3")
+    enqueue(dsn, folder, "nap", 400, 0.1, name="ordinary")
+    member = workers.start(concurrency=20)
+
+    def ended(name: str) -> int:
+        return sum(line["key"].startswith(name) for line in member.lines("end"))
+
+    wait_for(lambda: ended("ordinary") == 400, 60)
+    assert ended("suspect") < 20
+    conclude(dsn, folder, workers)
