@@ -135,6 +135,8 @@ def test_every_kind_of_error_has_its_status(error: BaseException, status: Exit) 
 
 
 def test_passwords_are_masked() -> None:
+    _, message, _ = explain(psycopg.OperationalError("no route to postgresql://me:hunter2@db/x"))
+    assert "no route" in message and "hunter2" not in message
     assert "hunter2" not in mask("cannot reach postgresql://me:hunter2@db/x")
     assert "hunter2" not in mask("bad option: password=hunter2 host=db")
     assert "hunter2" not in mask("bad option: password = 'hunter2 and more' host=db")

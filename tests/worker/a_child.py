@@ -4,9 +4,10 @@ import json
 import os
 import signal
 import sys
+import time
 from types import FrameType
 
-from samecommit.worker.supervisor import follow_parent
+from samecommit.worker.supervisor import follow_parent, stop_signals
 
 
 def say(**told: object) -> None:
@@ -28,10 +29,10 @@ behaviour = sys.argv[1]
 if behaviour.isdigit():
     say(ends=int(behaviour))
     raise SystemExit(int(behaviour))
-for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(each, note if behaviour == "stubborn" else stop)
 if behaviour == "follows":
     follow_parent()
+for each in stop_signals():
+    signal.signal(each, note if behaviour == "stubborn" else stop)
 say(is_ready=True)
 while True:
-    signal.pause()
+    time.sleep(0.02)  # not signal.pause(): a signal that comes just before it would wait for the next one

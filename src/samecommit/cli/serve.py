@@ -22,7 +22,7 @@ from samecommit.cli.failure import Exit
 from samecommit.cli.log import Log
 from samecommit.cli.options import describe_dsn
 from samecommit.clock import Monotonic, monotonic
-from samecommit.worker.supervisor import TOGETHER_SECONDS
+from samecommit.worker.supervisor import TOGETHER_SECONDS, stop_signals
 
 if TYPE_CHECKING:
     from samecommit.worker.worker import Worker
@@ -58,7 +58,7 @@ class Stopper:
 
     def install(self) -> None:
         """Take over the signals; to be called in the main thread."""
-        for number in {signal.SIGTERM, signal.SIGINT, _SIGHUP or signal.SIGTERM}:
+        for number in stop_signals():
             signal.signal(number, self._heard)
 
     def _heard(self, number: int, _frame: FrameType | None) -> None:

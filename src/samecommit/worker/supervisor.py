@@ -13,7 +13,8 @@ The parent runs the same command N times and does nothing else: it holds no conn
 - A parent that is killed takes its children along: their standard input ends, and on Linux the kernel tells them too
   (PR_SET_PDEATHSIG). Both come as SIGHUP, which stops gracefully and never counts as a second signal.
 
-Everything waits on one queue, into which signal handlers and one waiting thread for each child put what happened.
+Everything waits on one queue. Threads put into it what happened: one for each child, and one for signals, which come
+through a socket (``signal.set_wakeup_fd``), since a handler would not run while the main thread is about to wait.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import os
 import queue
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -151,16 +153,25 @@ class Supervisor:
         Returns:
             0 when every child stopped cleanly, 2 when they cannot be used so, else 1.
         """
-        for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGTERM)):
-            signal.signal(number, self._heard)
+        self._listen()
         for child in self.children:
             self._start(child)
         while not self._is_over:
             self._turn()
         return self._status
 
-    def _heard(self, number: int, _frame: FrameType | None) -> None:
-        self._events.put(_Asked(number))
+    def _listen(self) -> None:
+        near, far = socket.socketpair()
+        far.setblocking(False)
+        signal.set_wakeup_fd(far.detach())
+        for number in stop_signals():
+            signal.signal(number, _leave_to_socket)
+        threading.Thread(target=self._hear, args=(near,), name="signals", daemon=True).start()
+
+    def _hear(self, sent: socket.socket) -> None:
+        while number := sent.recv(1):
+            if number[0] in stop_signals():
+                self._events.put(_Asked(number[0]))
 
     def _turn(self) -> None:
         """Handle the next event, if one comes before something is due, and what is due."""
@@ -256,6 +267,18 @@ class Supervisor:
             _kill_group(child.process)
 
 
+def _leave_to_socket(_number: int, _frame: FrameType | None) -> None:
+    pass
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a process: SIGTERM, SIGINT, and SIGHUP unless it was started to outlive its terminal."""
+    found = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        found.append(signal.SIGHUP)
+    return found
+
+
 def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
     group = 0 if os.name == "posix" else None
     return subprocess.Popen(list(command), stdin=subprocess.PIPE, process_group=group)  # noqa: S603 - our own command
@@ -273,6 +296,8 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 def follow_parent() -> None:
     """Send this process SIGHUP when its supervisor is gone; for a child, called in its main thread."""
+    if hasattr(signal, "SIGHUP"):  # which nohup has made the supervisor and so its children ignore
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if sys.platform == "linux":
         # set by the child itself: code between fork and exec is not safe in a parent that has threads
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
