@@ -58,7 +58,7 @@ NAMES = {"promote", "reap", "kinds", "keys", "holds", "failed", "days"}
 
 
 async def test_one_of_two_processes_does_each_chore(dsn: str, conn: psycopg.Connection[Any], jobs: Jobs) -> None:
-    async with process(dsn, conn) as first, process(dsn, conn) as second:
+    async with process(dsn, conn, reap_seconds=60) as first, process(dsn, conn, reap_seconds=60) as second:
         await first.turn()
         assert set(takers(jobs)) >= NAMES
         assert set(takers(jobs).values()) == {first.actor.lease_id}
@@ -77,7 +77,7 @@ async def test_without_a_lease_no_chore_is_done(dsn: str, conn: psycopg.Connecti
 async def test_a_stopped_process_s_chores_are_taken_over_when_their_hold_is_over(
     dsn: str, conn: psycopg.Connection[Any], jobs: Jobs
 ) -> None:
-    async with process(dsn, conn) as first, process(dsn, conn) as second:
+    async with process(dsn, conn, reap_seconds=60) as first, process(dsn, conn, reap_seconds=60) as second:
         await first.turn()
         await second.turn()
         jobs.all("UPDATE $.chore SET due_at = clock_timestamp() - interval '1 second'")  # the hold of all has run out

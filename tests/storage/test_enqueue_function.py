@@ -116,8 +116,9 @@ def test_places_in_line_grow(jobs: Jobs) -> None:
 
 @pytest.mark.parametrize("name", ["", " a", "a ", "a\tb", "x" * 201])
 def test_a_queue_needs_a_clean_name(jobs: Jobs, name: str) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation):
+    with pytest.raises(psycopg.Error, match="queue name") as caught:
         jobs.all("SELECT $.create_queue(%s)", name)
+    assert caught.value.sqlstate == "SC004"
 
 
 def test_making_a_queue_again_changes_only_what_is_said(jobs: Jobs) -> None:

@@ -53,6 +53,7 @@ def all_labels() -> list[str]:
     folder: Any = query._FOLDER
     found = (path for path in folder.rglob("*.sql") if path.parent.name != "migrations")
     labels = sorted(str(path.relative_to(folder))[:-4] for path in found)
+    labels = [label for label in labels if not label.startswith("copy/")]  # for tables of another database
     return [label for label in labels if not UTILITY.match(statement(label, "samecommit").text)]
 
 
