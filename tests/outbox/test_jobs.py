@@ -289,7 +289,12 @@ async def test_a_run_that_lost_its_job_sends_nothing(dsn: str, conn: Conn) -> No
     crm = Crm()
     destination = JobDestination(name="crm", adapter=crm)
     link = SharedLink(AsyncLink(dsn, "samecommit", "test"))
-    ctx: Any = SimpleNamespace(job=SimpleNamespace(id=1, claims=3, decision=None), effect_key="k")
+    row = conn.execute("SELECT id FROM samecommit.enqueue('deliver:crm')").fetchone()
+    assert row is not None
+    conn.execute(
+        "UPDATE samecommit.job SET claim_id = 77, claims = 4, claimed_at = now()"
+    )  # somebody else's claim by now
+    ctx: Any = SimpleNamespace(job=SimpleNamespace(id=row[0], claims=3, decision=None), effect_key="k")
     (number,) = emit(conn, "a")
     event = StoredEvent(id="e", source="s", type="t", data=b"{}", time=datetime.now(UTC), number=number)
     document = msgspec.json.decode(carry(event, ""))["event"]
