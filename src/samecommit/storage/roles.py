@@ -74,6 +74,7 @@ FUNCTIONS: Grants = {
             "refuse",
             "stored_key",
             "take_key",
+            "take_keys",
             "acquire_keys",
             "too_late_for_key",
             "retake_key",

@@ -83,22 +83,69 @@ BEGIN
 END
 $$;
 
+-- Takes the keys of many jobs by one insert, in the order of scope and key; the holders, in the order given. Raises SCKEY
+-- when a key was given back in between, for its turn in the order has passed: then all that was taken must be let go.
+CREATE FUNCTION :"schema".take_keys(scopes text[], keys text[], job_ids bigint[], until_ats timestamptz[]) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    taken   bigint;
+    holders bigint[];
+    is_held boolean;
+BEGIN
+    INSERT INTO :"schema".unique_key AS k (scope, key, job_id, until_at)
+    SELECT w.scope, w.key, w.job_id, w.until_at
+    FROM (
+        SELECT DISTINCT ON (u.scope COLLATE "C", u.key COLLATE "C") u.scope, u.key, u.job_id, u.until_at
+        FROM unnest(scopes, keys, job_ids, until_ats) WITH ORDINALITY AS u (scope, key, job_id, until_at, n)
+        WHERE u.key IS NOT NULL
+        ORDER BY u.scope COLLATE "C", u.key COLLATE "C", u.n
+    ) AS w
+    ORDER BY w.scope COLLATE "C", w.key COLLATE "C"
+    ON CONFLICT ON CONSTRAINT unique_key_pkey DO NOTHING;
+    GET DIAGNOSTICS taken = ROW_COUNT;
+    IF taken = cardinality(array_remove(keys, NULL)) THEN
+        RETURN job_ids;
+    END IF;
+    SELECT array_agg(coalesce(k.job_id, w.job_id) ORDER BY w.n),
+           bool_and(w.key IS NULL OR coalesce(
+               k.job_id = w.first_id OR k.until_at > clock_timestamp()
+               OR EXISTS (SELECT FROM :"schema".job AS j WHERE j.id = k.job_id AND j.state <> 'failed'), false))
+    INTO holders, is_held
+    FROM (
+        SELECT u.*, first_value(u.job_id) OVER (PARTITION BY u.scope COLLATE "C", u.key COLLATE "C" ORDER BY u.n) AS first_id
+        FROM unnest(scopes, keys, job_ids) WITH ORDINALITY AS u (scope, key, job_id, n)
+    ) AS w
+    LEFT JOIN :"schema".unique_key AS k ON k.scope = w.scope AND k.key = w.key;
+    IF NOT is_held THEN
+        RAISE EXCEPTION USING ERRCODE = 'SCKEY';
+    END IF;
+    RETURN holders;
+END
+$$;
+
 -- Takes the keys of many jobs, in the one order that cannot deadlock with another batch; the holders, in the order given.
--- Rows without a key, and the second row of a key, cost nothing more. The keys are as the caller wrote them.
+-- By one insert, or (when a key was given back meanwhile, and to tell which key a snapshot is too old for) one by one.
+-- The keys are as the caller wrote them; rows without one are left out.
 CREATE FUNCTION :"schema".acquire_keys(
     scopes text[], keys text[], job_ids bigint[], until_ats timestamptz[] DEFAULT NULL
 ) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    holders bigint[] := job_ids;
-    wanted  record;
-    scope   text;
-    key     text;
-    holder  bigint;
+    kept_keys text[] := ARRAY(SELECT :"schema".stored_key(u.key) FROM unnest(keys) WITH ORDINALITY AS u (key, n) ORDER BY u.n);
+    holders   bigint[] := job_ids;
+    wanted    record;
+    scope     text;
+    key       text;
+    holder    bigint;
 BEGIN
+    BEGIN
+        RETURN :"schema".take_keys(scopes, kept_keys, job_ids, until_ats);
+    EXCEPTION WHEN SQLSTATE 'SCKEY' OR serialization_failure THEN
+        NULL;  -- the inner block has let go of what it took
+    END;
     FOR wanted IN
-        SELECT w.scope COLLATE "C" AS scope, :"schema".stored_key(w.key) COLLATE "C" AS key, w.job_id, w.until_at, w.n
-        FROM unnest(scopes, keys, job_ids, until_ats) WITH ORDINALITY AS w (scope, key, job_id, until_at, n)
+        SELECT w.scope COLLATE "C" AS scope, w.key COLLATE "C" AS key, w.job_id, w.until_at, w.n
+        FROM unnest(scopes, kept_keys, job_ids, until_ats) WITH ORDINALITY AS w (scope, key, job_id, until_at, n)
         WHERE w.key IS NOT NULL
         ORDER BY 1, 2, w.n
     LOOP
