@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.sinks.broker import Broker
-from tests.sinks.servers import Server, nats_server, redis_server
+from tests.sinks.servers import Server, nats_server, rabbitmq_server, redis_server
 
 
 class Start:
@@ -71,12 +71,19 @@ def _transactional_kafka(started: Start) -> Broker:
     return TransactionalKafkaBroker(started.directory("kafka"))
 
 
+def _rabbitmq(started: Start) -> Broker:
+    from tests.sinks.broker_rabbitmq import RabbitBroker
+
+    return RabbitBroker(started(rabbitmq_server))
+
+
 BROKERS: dict[str, Callable[[Start], Broker]] = {
     "redis": _redis,
     "nats": _nats,
     "nats owned": _owned_nats,
     "kafka": _kafka,
     "kafka transactional": _transactional_kafka,
+    "rabbitmq": _rabbitmq,
 }
 
 

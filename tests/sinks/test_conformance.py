@@ -302,6 +302,11 @@ async def test_a_relay_is_cut_off_and_another_goes_on(dsn: str, conn: Conn, brok
         check(got, emitted, may_repeat=broker.shows_repeats)
 
 
+@pytest.mark.parametrize(
+    "broker",
+    ["redis", "nats", "nats owned", pytest.param("rabbitmq", marks=pytest.mark.slow)],
+    indirect=True,
+)
 async def test_the_server_is_killed_and_comes_back(dsn: str, conn: Conn, broker: Broker) -> None:
     async with opened(broker), stage(dsn, broker.sink()) as relaying:
         first = emit_many(conn, 12)
