@@ -1,6 +1,10 @@
+import contextlib
 import csv
 import io
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -111,7 +115,40 @@ def test_a_file_without_a_usable_row_is_refused(tmp_path: Path) -> None:
         run(DemoOptions(leads=path), Console(file=io.StringIO()))
 
 
+def children(pid: int) -> list[int]:
+    """The processes that this one has started; whoever else ends meanwhile is not of interest."""
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            after_name = path.read_text().rpartition(")")[2].split()
+            if int(after_name[1]) == pid:
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc, which is Linux")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_told_to_stop_it_leaves_no_process_and_no_file(
+    dsn: str, leads: Path, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    command = [sys.executable, "-m", "samecommit", "demo", "--leads", str(leads), "--dsn", dsn]
+    env = {**os.environ, "TMPDIR": str(files)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as demo:
+        assert demo.stdout is not None
+        assert any(line.startswith("  0 s") for line in demo.stdout)
+        started = children(demo.pid)
+        assert len(started) == 5  # two workers, the importer, the model and the CRM
+        demo.send_signal(number)
+        demo.communicate(timeout=60)
+    assert demo.returncode == status
+    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+    assert list(files.iterdir()) == []
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_whole_sample_beside_the_common_way() -> None:
     status, text = shown(DemoOptions(naive=True))
     assert status == 0
