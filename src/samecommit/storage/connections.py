@@ -45,12 +45,18 @@ class _AwaitsCommit(Protocol):
 
 
 class _Asyncpg(Protocol):
-    """asyncpg's connection, and the proxy that its pool gives."""
+    """asyncpg's connection; with its stubs also the proxy that its pool gives."""
 
     def is_in_transaction(self) -> bool: ...
 
 
-AsyncConn: TypeAlias = _AwaitsCommit | _Asyncpg
+class _AsyncpgProxy(Protocol):
+    """That proxy, to a checker without asyncpg's stubs: it sees only the few methods that are written out."""
+
+    def _detach(self) -> Any: ...
+
+
+AsyncConn: TypeAlias = _AwaitsCommit | _Asyncpg | _AsyncpgProxy
 
 
 class SyncDoor(Protocol):
