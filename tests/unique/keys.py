@@ -47,4 +47,5 @@ class Keys:
 
     def check(self) -> None:
         """Every live job holds its key, alone."""
-        assert self.jobs.all(BROKEN) == []
+        broken = self.jobs.all(BROKEN)
+        assert not broken, broken

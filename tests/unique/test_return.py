@@ -1,12 +1,15 @@
 """B09: what brings a job back to life asks for its key again, and answers instead of raising."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from tests.support.engine import Actor, reap, run
 from tests.support.jobs import Jobs
+from tests.support.waiting import wait_until
 from tests.unique.keys import Keys
+from tests.unique.test_rivals import waits
 from tests.unique.test_states import aged, cancelled, failed, held
 
 pytestmark = pytest.mark.pg15
@@ -107,3 +110,18 @@ def test_a_retry_waits_for_a_rival_and_takes_the_key_when_it_rolls_back(keys: Ke
         rival.rollback()
         assert keys.call("retry", first) == "retried"
     keys.check()
+
+
+def test_a_cancel_that_waited_for_a_retry_gives_the_key_back_that_the_retry_took(
+    keys: Keys, actor: Actor, dsn: str
+) -> None:
+    """The statement that ends the job has a snapshot from before the key was taken again."""
+    first, _, _ = keys.enqueue()
+    failed(keys, actor, first)
+    with psycopg.connect(dsn) as person, psycopg.connect(dsn, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+        assert person.execute("SELECT samecommit.retry(%s)", [first]).fetchone() == ("retried",)
+        end = pool.submit(lambda: other.execute("SELECT samecommit.cancel(%s)", [first]).fetchone())
+        wait_until(lambda: waits(keys.jobs), what="the cancel waits for the retry")
+        person.commit()
+        assert end.result(10) == ("cancelled",)
+    assert keys.holder() is None

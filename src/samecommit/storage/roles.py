@@ -66,6 +66,7 @@ FUNCTIONS: Grants = {
     "ring": _FOR_WORKERS,
     "take_bell": _FOR_WORKERS,
     "make_day": {"maintainer": _RUN, "worker": _RUN},
+    "give_back_key": _FOR_WORKERS,
     "make_window": _FOR_WORKERS,
     "events_between": _FOR_WORKERS,
     "rebase_outbox": _FOR_WORKERS,

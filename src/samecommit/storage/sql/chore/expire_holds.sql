@@ -12,9 +12,7 @@ WITH expired AS (
         LIMIT :room::int
         FOR UPDATE SKIP LOCKED))
     RETURNING id, unique_scope, unique_key
-), released AS (
-    DELETE FROM :"schema".unique_key AS k
-    USING expired AS e
-    WHERE e.unique_key IS NOT NULL AND k.scope = e.unique_scope AND k.key = e.unique_key AND k.job_id = e.id
 )
-SELECT id FROM expired
+SELECT id
+FROM expired
+WHERE unique_key IS NULL OR :"schema".give_back_key(id, unique_scope, unique_key) IS NOT NULL

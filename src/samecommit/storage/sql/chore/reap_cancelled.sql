@@ -18,10 +18,6 @@ WITH mine AS (
     USING mine
     WHERE job.ctid = mine.ctid
     RETURNING job.*, mine.reason
-), released AS (
-    DELETE FROM :"schema".unique_key AS k
-    USING gone AS e
-    WHERE e.unique_key IS NOT NULL AND k.scope = e.unique_scope AND k.key = e.unique_key AND k.job_id = e.id
 ), kept AS (
     INSERT INTO :"schema".job_history (
         id, run_at, created_at, claim_id, claimed_at, finished_at, parent_id, replay_of, queue_id, claims, priority, attempts,
@@ -31,5 +27,6 @@ WITH mine AS (
            attempts, crashes, max_attempts, CASE retention WHEN 0 THEN 1 ELSE retention END, payload_version, kind,
            'cancelled', tags, effect_key, unique_scope, unique_key, coalesce(reason, last_error), decision, meta, payload
     FROM gone
+    WHERE unique_key IS NULL OR :"schema".give_back_key(id, unique_scope, unique_key) IS NOT NULL
 )
 SELECT count(*) FROM gone

@@ -170,6 +170,17 @@ BEGIN ATOMIC
                   left(too_late_for_key.key, 100), too_late_for_key.scope, upper(current_setting('transaction_isolation')));
 END;
 
+-- Gives a key back. A function and not part of the statement that ends the job: that one's snapshot may be from before a
+-- retry brought the job back, with its key.
+CREATE FUNCTION :"schema".give_back_key(job_id bigint, scope text, key text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM :"schema".unique_key AS k
+    WHERE k.scope = give_back_key.scope AND k.key = give_back_key.key AND k.job_id = give_back_key.job_id;
+    RETURN FOUND;
+END
+$$;
+
 -- Gives a waiting job another payload and another time, and a place at the end of the line if it is due. False when it is
 -- not waiting (any more): it runs, is held, or has ended.
 CREATE FUNCTION :"schema".replace_waiting(
@@ -481,9 +492,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     WITH gone AS (
         DELETE FROM :"schema".job AS j WHERE j.id = cancel.job_id AND j.claim_id IS NULL RETURNING j.*
-    ), released AS (
-        DELETE FROM :"schema".unique_key AS k USING gone
-        WHERE k.scope = gone.unique_scope AND k.key = gone.unique_key AND k.job_id = gone.id
     )
     INSERT INTO :"schema".job_history (
         id, run_at, created_at, claim_id, claimed_at, finished_at, parent_id, replay_of, queue_id, claims, priority, attempts,
@@ -492,7 +500,8 @@ BEGIN
     SELECT id, run_at, created_at, NULL, claimed_at, clock_timestamp(), parent_id, replay_of, queue_id, claims, priority,
            attempts, crashes, max_attempts, CASE retention WHEN 0 THEN 1 ELSE retention END, payload_version, kind, 'cancelled',
            tags, effect_key, unique_scope, unique_key, coalesce(cancel.reason, last_error), decision, meta, payload
-    FROM gone;
+    FROM gone
+    WHERE gone.unique_key IS NULL OR :"schema".give_back_key(gone.id, gone.unique_scope, gone.unique_key) IS NOT NULL;
     IF FOUND THEN
         RETURN 'cancelled';
     END IF;
