@@ -2,6 +2,7 @@
 
 import dataclasses
 import decimal
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -203,7 +204,7 @@ def test_declarations_are_checked(dsn: str) -> None:
     with pytest.raises(TaskDefinitionError, match="no attribute 'missing'"):
         app.event(type="other", key="missing")(Lacking)
     app.stream("there", Scripted())
-    for call, complaint in [
+    refused: list[tuple[Callable[[], object], str]] = [
         (lambda: app.stream("there", Scripted()), "two destinations are named 'there'"),
         (lambda: app.stream("A b", Scripted()), "destination 'A b' cannot be used"),
         (lambda: app.stream("x", Scripted(), matches=()), "gets nothing"),
@@ -213,7 +214,8 @@ def test_declarations_are_checked(dsn: str) -> None:
         (lambda: app.stream("x", Scripted(), send_seconds=20.0), "at most half of its lease"),
         (lambda: app.destination("x")(object()), "has no method send"),
         (App(dsn).relay, "has no destinations"),
-    ]:
+    ]
+    for call, complaint in refused:
         with pytest.raises(ConfigError, match=complaint):
             call()
 

@@ -192,3 +192,15 @@ async def test_a_worker_relays_beside_its_jobs(dsn: str, conn: Conn) -> None:
     worker.stop()
     await running
     assert isinstance(sink.answer(sink.taken[0]), Delivered)
+
+
+@pytest.mark.pg15
+async def test_any_schema_name_will_do(empty_dsn: str) -> None:
+    app = App(empty_dsn, schema='we"ird; Schema')
+    app.migrate()
+    sink = Scripted()
+    app.stream("there", sink)
+    async with relaying(app, 1):
+        with psycopg.connect(empty_dsn) as caller:
+            made = app.emit(caller, {}, type="thing.done", key="a")
+        await until(lambda: sink.numbers == [made.number])

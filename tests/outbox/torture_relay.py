@@ -1,6 +1,6 @@
 """A relay process that is killed again and again: three destinations, each with its own way to fail.
 
-``python torture_relay.py DSN DIRECTORY SEED`` runs until it is killed, or ends after SIGTERM.
+``python torture_relay.py DSN DIRECTORY SEED TROUBLE`` runs until it is killed, or ends after SIGTERM.
 """
 
 import asyncio
@@ -69,18 +69,18 @@ class Appending:
         os.write(self._file, f"{event.id} {key} {seq}\n".encode())
 
 
-def application(dsn: str, directory: Path, seed: int) -> App:
+def application(dsn: str, directory: Path, seed: int, trouble: float) -> App:
     """Return the application that relays, in the words of the test."""
     app = App(dsn)
     timing = {"start": "start", "lease_seconds": 1.0, "send_seconds": 0.4}
     app.stream("table", Table(dsn), **timing)  # type: ignore[arg-type]
     app.stream("plain", Appending(directory / "plain", 0.0, seed), **timing)  # type: ignore[arg-type]
-    app.stream("flaky", Appending(directory / "flaky", 0.02, seed), shards=2, **timing)  # type: ignore[arg-type]
+    app.stream("flaky", Appending(directory / "flaky", trouble, seed), shards=2, **timing)  # type: ignore[arg-type]
     return app
 
 
 async def main() -> None:
-    relay = application(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])).relay()
+    relay = application(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])).relay()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, relay.stop)
     await relay.run()
 
