@@ -224,17 +224,25 @@ class App(Tasks):
         Raises:
             SchemaTooNew: a newer version of the package has migrated it.
         """
+        return self.migrate_at(self.dsn)
+
+    def migrate_at(self, dsn: str) -> list[Migration]:
+        """Do as `migrate` on another database, such as a framework's test database.
+
+        Raises:
+            SchemaTooNew: a newer version of the package has migrated it.
+        """
         from samecommit.storage.migrate import migrate
 
-        applied = migrate(self.dsn, self.schema)
-        self._make_queues()
+        applied = migrate(dsn, self.schema)
+        self._make_queues(dsn)
         return applied
 
-    def _make_queues(self) -> None:
+    def _make_queues(self, dsn: str) -> None:
         """Make the queues, so that a producer that is there before the first worker can enqueue."""
         import psycopg
 
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
+        with psycopg.connect(dsn, autocommit=True) as conn:
             for name in sorted({task.definition.queue for task in self._tasks.values()}):
                 values = {"name": name, "retention": None, "max_attempts": None}
                 door_for(conn)[0].fetch(conn, statement("queue/create", self.schema), values)

@@ -1,0 +1,1 @@
+"""The management package that Django looks for."""

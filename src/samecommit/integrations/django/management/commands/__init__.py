@@ -1,0 +1,1 @@
+"""The management commands that Django looks for."""

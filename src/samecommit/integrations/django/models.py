@@ -1,0 +1,1 @@
+"""No models: Django tells of the end of ``migrate`` only to applications that have this module."""
