@@ -131,7 +131,7 @@ class Log:
         rows = await self._link.fetch(
             "event/read",
             ns=[w.n for w in some[1:]],
-            befores=[w.snapshot for w in some[:-1]],
+            earlier=[w.snapshot for w in some[:-1]],
             snapshots=[w.snapshot for w in some[1:]],
             first_n=some[1].n,
             after=place.after,

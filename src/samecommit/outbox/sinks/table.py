@@ -71,7 +71,7 @@ class Table:
                 keys=[event.key for event in batch],
                 attributes=[msgspec.json.encode(event.attributes()).decode() for event in batch],
                 content_types=[event.content_type for event in batch],
-                datas=[event.data for event in batch],
+                bodies=[event.data for event in batch],
             )
         except LinkBusy as error:
             return [DestinationDown(str(error))] * len(batch)

@@ -8,7 +8,7 @@ WITH stored AS (
     FROM stored
     CROSS JOIN unnest(
         :ids::text[], :replays::int[], :positions::text[], :types::text[], :keys::text[], :attributes::text[],
-        :content_types::text[], :datas::bytea[]
+        :content_types::text[], :bodies::bytea[]
     ) AS n (id, replay, position, type, key, attributes, content_type, data)
 ), put AS (
     INSERT INTO :"schema".event (id, replay, destination, position, type, key, attributes, content_type, data)

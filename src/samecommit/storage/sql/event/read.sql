@@ -5,7 +5,7 @@ SELECT page.n, page.number, page.lane, page.version, page.id, page.source, page.
 FROM (
     SELECT w.n, e.number, e.lane, e.version, e.id, e.source, e.type, e.key, e.subject, e.content_type, e.created_at, e.extensions, e.data,
            sum(octet_length(e.data)) OVER (ORDER BY w.n, e.number) - octet_length(e.data) AS bytes_before
-    FROM unnest(:ns::bigint[], :befores::text[], :snapshots::text[]) AS w (n, before, snapshot)
+    FROM unnest(:ns::bigint[], :earlier::text[], :snapshots::text[]) AS w (n, before, snapshot)
     CROSS JOIN LATERAL (
         SELECT e.*
         FROM :"schema".event AS e
