@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
+import psycopg
 from fastapi import Depends, FastAPI, HTTPException
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -15,8 +16,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from samecommit import App, AsyncContext
 
 app = App()
-engine = create_async_engine("postgresql+psycopg://", connect_args={"conninfo": app.dsn})
-sessions = async_sessionmaker(engine)
+engine = create_async_engine("postgresql+psycopg://", async_creator=lambda: psycopg.AsyncConnection.connect(app.dsn))
+sessions = async_sessionmaker(engine, expire_on_commit=False)
 
 
 class Base(DeclarativeBase):

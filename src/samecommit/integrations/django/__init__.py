@@ -25,7 +25,7 @@ def django_dsn(alias: str = "default") -> str:
     from django.db import connections
     from psycopg.conninfo import make_conninfo
 
-    settings = cast("dict[str, Any]", connections[alias].settings_dict)
+    settings = cast("dict[str, Any]", cast("Any", connections[alias]).settings_dict)
     named = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
     given = {name: settings[key] for name, key in named.items() if settings.get(key)}
     return make_conninfo(**given)
