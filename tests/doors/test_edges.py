@@ -29,6 +29,10 @@ app = App()
 def work(n: int) -> None: ...
 
 
+@app.task()
+def large(text: str) -> None: ...
+
+
 def test_django_on_psycopg2_does_the_same(dsn: str) -> None:
     setting = {name: value for name, value in django_setting(dsn).items() if name != "ENGINE"}
     program = Path(__file__).with_name("django_on_psycopg2.py")
@@ -213,6 +217,47 @@ def test_the_jobs_may_be_read_on_the_same_connection(dsn: str, jobs: Jobs) -> No
         leads.execute("SELECT generate_series(1, 5100)")
         many = app.enqueue_many(conn, (work.job(n=n) for (n,) in leads))
     assert len(many) == jobs.count("ready") == 5100
+
+
+@pytest.mark.parametrize("key", [None, "k"], ids=["by copy", "by function"])
+def test_no_more_than_a_chunk_is_held(dsn: str, key: str | None) -> None:
+    told = [0]
+    ahead = 0
+
+    def given() -> Iterator[Any]:
+        nonlocal ahead
+        for n in range(12_000):
+            ahead = max(ahead, n - told[-1])
+            yield (work if key is None else work.using(unique=f"{key}{n % 2000}")).job(n=n)
+
+    with psycopg.connect(dsn) as conn:
+        many = app.enqueue_many(conn, given(), progress=told.append)
+    assert told == [0, 5000, 10_000, 12_000]
+    assert ahead == 4999
+    assert (len(many), many.created) == (12_000, 12_000 if key is None else 2000)
+
+
+def test_a_copied_batch_rings_once_for_each_queue_with_something_due(dsn: str, jobs: Jobs) -> None:
+    jobs.all("SELECT $.create_queue('quiet')")
+    jobs.all("SELECT $.create_queue('loud')")
+    ids = [row[0] for row in jobs.all("SELECT id FROM $.queue ORDER BY id")]
+    tasks = [work, work.using(queue="quiet", delay=60), work.using(queue="loud")]
+    with psycopg.connect(dsn, autocommit=True) as worker, psycopg.connect(dsn) as conn:
+        for queue_id in ids:
+            worker.execute("SELECT pg_advisory_lock(hashoid('samecommit.queue'::regclass), %s)", [queue_id])
+        worker.execute(b"LISTEN samecommit_%d" % jobs.value("SELECT '$.queue'::regclass::oid"))
+        app.enqueue_many(conn, (tasks[n % 3].job(n=n) for n in range(5000)))
+        conn.commit()
+        told = [note.payload for note in worker.notifies(timeout=5, stop_after=2)]
+        assert told == [str(ids[0]), str(ids[2])]
+        assert list(worker.notifies(timeout=0.05)) == []
+
+
+def test_large_payloads_make_smaller_chunks(dsn: str) -> None:
+    told: list[int] = []
+    with psycopg.connect(dsn) as conn:
+        app.enqueue_many(conn, (large.job(text="x" * 1_000_000) for _ in range(10)), progress=told.append)
+    assert told == [8, 10]
 
 
 def test_no_jobs_need_no_transaction(dsn: str) -> None:
