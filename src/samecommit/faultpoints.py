@@ -44,7 +44,9 @@ def parse(text: str) -> Mapping[str, Fault]:
     for part in filter(None, text.split(",")):
         found = _FORM.fullmatch(part.strip())
         if found is None:
-            msg = f"SAMECOMMIT_FAULTS has {part!r}: give place=action[:argument][@hit], as in 'after claim/claim=exit@2'"
+            msg = (
+                f"SAMECOMMIT_FAULTS has {part!r}: give place=action[:argument][@hit], as in 'after claim/claim=exit@2'"
+            )
             raise ConfigError(msg)
         faults[found["place"]] = Fault(found["action"], float(found["argument"] or 0), int(found["at"] or 0))
     return MappingProxyType(faults)
