@@ -120,8 +120,14 @@ async def test_the_bell_goes_to_the_next_when_its_holder_dies(dsn: str, jobs: Jo
 async def test_a_worker_of_several_queues_holds_every_bell_before_it_relies_on_them(dsn: str, jobs: Jobs) -> None:
     async with sleeper(dsn, 1, 2, 65, 130) as one:
         assert one.bell.slots == (1, 2)
-        one.bell.set_idle(True)
+        with psycopg.connect(dsn) as producer:
+            producer.execute("SELECT pg_advisory_xact_lock_shared(hashoid('samecommit.queue'::regclass), 2)")
+            one.bell.set_idle(True)
+            await until(lambda: one.bell._held == {1})
+            assert not one.bell.is_held
+            assert one.granted == 0
         await until(lambda: one.bell.is_held)
+        assert one.granted == 1
         held = jobs.all(
             "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' ORDER BY 1"
         )

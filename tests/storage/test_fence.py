@@ -70,7 +70,7 @@ def test_the_second_run_of_a_job_cannot_be_ended_by_the_first(jobs: Jobs, conn: 
     reap(conn)
     second = Actor(conn).register()
     new = second.claim()
-    before = jobs.row(job_id)
+    before, attempts = jobs.row(job_id), jobs.attempts(job_id)
     assert first.finish(old) == []
     assert first.settle(old, "error", spends=[True]) == []
     assert first.settle(old) == []
@@ -79,7 +79,7 @@ def test_the_second_run_of_a_job_cannot_be_ended_by_the_first(jobs: Jobs, conn: 
         conn, "attempt/record", ids=[job_id], claim_ids=[old[0][1]], records=["{}"], progresses=[None], lease_id=1
     )
     assert written == []
-    assert jobs.row(job_id) == before
+    assert (jobs.row(job_id), jobs.attempts(job_id)) == (before, attempts)
     assert second.finish(new) == [job_id]
 
 
