@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.sinks.broker import Broker
-from tests.sinks.servers import Server, nats_server, rabbitmq_server, redis_server
+from tests.sinks.servers import Server, ministack_server, nats_server, rabbitmq_server, redis_server
 
 
 class Start:
@@ -77,6 +77,16 @@ def _rabbitmq(started: Start) -> Broker:
     return RabbitBroker(started(rabbitmq_server))
 
 
+def _aws(name: str) -> Callable[[Start], Broker]:
+    def make(started: Start) -> Broker:
+        from tests.sinks import broker_aws
+
+        made: Broker = getattr(broker_aws, name)(started(ministack_server))
+        return made
+
+    return make
+
+
 BROKERS: dict[str, Callable[[Start], Broker]] = {
     "redis": _redis,
     "nats": _nats,
@@ -84,10 +94,18 @@ BROKERS: dict[str, Callable[[Start], Broker]] = {
     "kafka": _kafka,
     "kafka transactional": _transactional_kafka,
     "rabbitmq": _rabbitmq,
+    "sqs": _aws("SqsBroker"),
+    "sqs fifo": _aws("SqsFifoBroker"),
+    "sns": _aws("SnsBroker"),
+    "sns fifo": _aws("SnsFifoBroker"),
 }
 
 
-@pytest.fixture(params=BROKERS)
+SLOW = {"kafka transactional", "sqs", "sns fifo"}
+PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in BROKERS]
+
+
+@pytest.fixture(params=PARAMS)
 def broker(request: pytest.FixtureRequest, started: Start) -> Broker:
     """A broker of each kind; a test opens it in its own event loop."""
     return BROKERS[request.param](started)

@@ -116,8 +116,8 @@ async def test_an_event_of_one_mebibyte_arrives_or_is_complained_of(broker: Brok
             assert [len(got.data) for got in await broker.received()] == [1_048_576]
 
 
-async def test_without_a_key_and_with_an_empty_document(broker: Broker) -> None:
-    batch = events(3, key=None, data=b"")
+async def test_without_a_key_and_without_data(broker: Broker) -> None:
+    batch = events(3, key=None, data=b"", content_type="application/octet-stream")
     for event in batch:
         assert event.key is None
     async with connected(broker) as sink:
