@@ -18,8 +18,8 @@ WHERE j.id = ANY (:ids::bigint[])
 def apply() -> None:
     """Break the build."""
     overlay.add("broken/ctids", _CTIDS)
-    overlay.replace("job/finish", ":records::jsonb[])", ":records::jsonb[], :ctids::tid[])")
-    overlay.replace("job/finish", "result, error, record)\n    CROSS", "result, error, record, place)\n    CROSS")
+    overlay.replace("job/finish", "FROM unnest(:ids::bigint[],", "FROM unnest(:ctids::tid[], :ids::bigint[],")
+    overlay.replace("job/finish", "AS wanted (id,", "AS wanted (place, id,")
     overlay.replace(
         "job/finish", "WHERE job.id = wanted.id AND job.claim_id = wanted.claim_id", "WHERE job.ctid = wanted.place"
     )
