@@ -1,5 +1,6 @@
 """What can be a task, and what is refused where it is declared."""
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from samecommit import App, AsyncContext, Backoff, Context, Tasks
-from samecommit.errors import ConfigError, TaskDefinitionError
+from samecommit.errors import ConfigError, PayloadError, TaskDefinitionError
 
 
 def plain(n: int) -> None: ...
@@ -166,3 +167,25 @@ def test_making_an_application_touches_no_database(monkeypatch: pytest.MonkeyPat
     assert App("postgresql://given").dsn == "postgresql://given"
     monkeypatch.delenv("SAMECOMMIT_DSN")
     assert app.dsn == ""
+
+
+def test_a_task_called_directly_runs_its_function() -> None:
+    tasks = Tasks()
+
+    @tasks.task()
+    def double(n: int) -> int:
+        return 2 * n
+
+    @tasks.task()
+    async def triple(n: int) -> int:
+        return 3 * n
+
+    assert double(4) == 8
+    assert asyncio.run(triple(4)) == 12
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2), {}), ((), {"m": 1}), (("1",), {}), ((1,), {"n": 1})])
+def test_arguments_that_do_not_fit_the_signature_are_refused_where_they_are_given(args: Any, kwargs: Any) -> None:
+    task = Tasks().task()(plain)
+    with pytest.raises(PayloadError, match="plain"):
+        task.job(*args, **kwargs)
