@@ -70,7 +70,7 @@ HOT = [
     Hot("attempt/record", {**NOTHING, "lease_id": LEASE, **arrays("records progresses")}, {"ids": list(range(301, 401)), "claim_ids": [7] * 100, "records": ["{}"] * 100, "progresses": [None] * 100}, 2000, 100),
     Hot("chore/promote", {"start": EPOCH, "room": 100}),
     Hot("chore/next_due", {"start": EPOCH}),
-    Hot("chore/reap", {"room": 100, "crash_limit": 3, "crash_delay_seconds": 1.0}),
+    Hot("chore/reap", {"room": 100, "crash_limit": 3, "crash_delay_seconds": 1.0, "trouble_seconds": 60.0}),
     Hot("chore/reap_cancelled", {}),
     Hot("chore/forget_dead_claims", {"room": 100}),
     Hot("chore/set_aside", {"room": 100, "patience_seconds": 10.0}, {"patience_seconds": 0.0}, 400),

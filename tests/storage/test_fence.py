@@ -276,6 +276,22 @@ def test_a_job_found_in_a_second_dead_lease_waits_apart_and_is_held_at_the_crash
     assert shown() == ("ready", None, 5, 0)
 
 
+def test_a_lost_lease_is_no_crash_while_other_leases_die_without_the_job(
+    jobs: Jobs, conn: psycopg.Connection[Any]
+) -> None:
+    (job_id,) = enqueue(jobs)
+    for turn in range(6):
+        victim = Actor(conn).register()
+        victim.claim() or victim.claim_suspects()
+        bystander = Actor(conn, kinds=("other",)).register()
+        for dying in (victim, bystander):
+            conn.execute("UPDATE samecommit.worker SET expires_at = now() WHERE lease_id = %s", [dying.lease_id])
+        run(conn, "chore/expire_workers")
+        assert reap(conn)[1:] == (1, 0), turn
+    row = jobs.row(job_id)
+    assert (row["state"], row["attempts"], row["crashes"]) == ("ready", 6, 0)
+
+
 def test_a_suspect_that_ends_well_is_none_any_more(jobs: Jobs, conn: psycopg.Connection[Any]) -> None:
     (job_id,) = enqueue(jobs)
     for _ in range(2):

@@ -126,7 +126,7 @@ class Actor:
 
 def reap(conn: psycopg.Connection[Any], crash_limit: int = 3) -> tuple[int, int, int]:
     """One round of the reaper: (claims, jobs, held)."""
-    row = run(conn, "chore/reap", room=100, crash_limit=crash_limit, crash_delay_seconds=0.0)[0]
+    row = run(conn, "chore/reap", room=100, crash_limit=crash_limit, crash_delay_seconds=0.0, trouble_seconds=60.0)[0]
     return row[0], row[1], row[2]
 
 

@@ -138,6 +138,7 @@ class Chores:
                 room=100,
                 crash_limit=self._config.crash_limit,
                 crash_delay_seconds=self._config.lease_seconds / 2,
+                trouble_seconds=self._config.lease_seconds * 4,
             )
         )[0]
         if jobs or dead:

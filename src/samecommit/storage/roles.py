@@ -100,7 +100,7 @@ VIEWS: Grants = {
     **{name: {"operator": _READ, "viewer": _READ} for name in ("running", "attempts", "failure_groups", "queues")},
 }
 
-_WORKED_ON = ("attempt", "body", "unique_key", "cancellation", "cooldown", "chore", "event", "event_window", "delivery")
+_WORKED_ON = ("attempt", "body", "unique_key", "cancellation", "cooldown", "death", "chore", "event", "event_window", "delivery")
 _LOOKED_AT = ("job_history", "claim", "worker", "destination", "position", "parked")
 TABLES: Grants = {
     "job": {"maintainer": _READ, "worker": _WRITE, "operator": _READ},

@@ -5,6 +5,13 @@ WITH dead AS (
     DELETE FROM :"schema".worker
     WHERE expires_at <= clock_timestamp()
     RETURNING lease_id, host, pid, backends
+), noted AS (
+    INSERT INTO :"schema".death (lease_id)
+    SELECT lease_id FROM dead
+    ON CONFLICT (lease_id) DO NOTHING
+), forgotten AS (
+    DELETE FROM :"schema".death
+    WHERE died_at < clock_timestamp() - interval '1 day'
 ), theirs AS MATERIALIZED (
     SELECT d.lease_id, s.pid
     FROM dead AS d

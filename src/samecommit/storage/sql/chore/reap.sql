@@ -3,7 +3,8 @@
 --
 -- Each lost lease spends an attempt. A job goes back in line after its first; found in a second dead lease it is a suspect
 -- and waits for a claim with few others, then alone. A lease lost while the job ran alone as a suspect is a crash; at the
--- crash limit it is held, so that one killer neither loops for ever nor drags its neighbours along.
+-- crash limit it is held, so that one killer neither loops for ever nor drags its neighbours along. It is no crash while
+-- other leases die without the job: then somebody is killing workers, and the job is not to blame.
 WITH dead AS (
     SELECT c.claim_id, c.lease_id, c.ids
     FROM :"schema".claim AS c
@@ -21,8 +22,15 @@ WITH dead AS (
 ), mine AS (
     SELECT j.*, dead.lease_id,
            j.attempts + 1 >= j.max_attempts AS is_spent,
-           CASE WHEN j.lost > 0 AND (SELECT jobs FROM company WHERE company.lease_id = dead.lease_id) = 1 THEN 1 ELSE 0 END
-               AS crash
+           CASE WHEN j.lost > 0
+                 AND (SELECT jobs FROM company WHERE company.lease_id = dead.lease_id) = 1
+                 AND NOT EXISTS (
+                     SELECT FROM :"schema".death AS d
+                     WHERE d.lease_id <> dead.lease_id
+                       AND d.died_at > clock_timestamp() - make_interval(secs => :trouble_seconds::float8)
+                       AND NOT EXISTS (SELECT FROM :"schema".attempt AS a
+                                       WHERE a.job_id = j.id AND a.lease_id = d.lease_id))
+                THEN 1 ELSE 0 END AS crash
     FROM dead
     CROSS JOIN LATERAL unnest(dead.ids) AS held (id)
     CROSS JOIN LATERAL (

@@ -140,6 +140,12 @@ CREATE TABLE :"schema".worker (
     note        text
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
 
+-- Leases that ran out lately: a job that ran alone is not blamed for a lost lease while others die without it.
+CREATE TABLE :"schema".death (
+    lease_id bigint PRIMARY KEY,
+    died_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
 CREATE TABLE :"schema".cooldown (
     kind     text PRIMARY KEY,
     until_at timestamptz NOT NULL,
