@@ -22,6 +22,7 @@
     │   ├── SchemaTooOld         run the migration
     │   └── SchemaTooNew         upgrade the package
     ├── UnknownJob               no job has that id (any more)
+    ├── SignatureRefused         a webhook that nobody with the secret has sent, or too long ago
     ├── LeaseLost                this run no longer owns its job: all its writes are refused
     ├── JobError                 what ``app.result`` raises for a job that failed or was cancelled
     ├── EmbeddedError            the embedded server cannot be found, started or used
@@ -123,6 +124,10 @@ class SchemaTooNew(SchemaError):
 
 class UnknownJob(SamecommitError):
     """No job with that id is stored any more."""
+
+
+class SignatureRefused(SamecommitError):
+    """A received webhook is not signed by a known secret, or its time is too far from now."""
 
 
 class LeaseLost(SamecommitError):

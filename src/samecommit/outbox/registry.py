@@ -126,9 +126,8 @@ class Declarations:
         made = cast("Adapter", adapter() if isinstance(adapter, type) else adapter)
         if not callable(getattr(made, "send", None)):
             raise ConfigError(f"destination {name!r}: {adapter!r} has no method send(event, delivery)")
-        settle = getattr(made, "settle_seconds", None)
-        given = {**({} if settle is None else {"settle_seconds": settle}), **options}
-        self.add(JobDestination(name=name, adapter=made, matches=Matcher(matches), **given))
+        own = {option: getattr(made, option) for option in ("settle_seconds", "on_doubt") if hasattr(made, option)}
+        self.add(JobDestination(name=name, adapter=made, matches=Matcher(matches), **{**own, **options}))
 
     def complainers(self, type_: str) -> Iterator[tuple[str, Sink | Complains]]:
         """Yield the destinations that get a type and can refuse an event, with their code."""

@@ -109,7 +109,7 @@ class OutboxVerbs:
         max_attempts: int | None = None,
         timeout: float = 60.0,
         settle_seconds: float | None = None,
-        on_doubt: Literal["hold", "resend"] = "hold",
+        on_doubt: Literal["hold", "resend"] | None = None,
         doubt_for_seconds: float = 3_600.0,
         start: Start | datetime = "now",
     ) -> Callable[[A], A]:
@@ -122,7 +122,8 @@ class OutboxVerbs:
             max_attempts: None is the queue's default.
             timeout: the longest attempt, in seconds.
             settle_seconds: how long an effect may be invisible to ``find_existing``; else the adapter's own, else 60.
-            on_doubt: without ``find_existing``: hold a doubtful delivery for a person, or send it again.
+            on_doubt: without ``find_existing``: hold a doubtful delivery for a person, or send it again; else the adapter's
+                own, else ``hold``.
             doubt_for_seconds: how long to look before a person decides.
             start: where a new destination begins.
 
@@ -133,12 +134,11 @@ class OutboxVerbs:
             "queue": queue,
             "max_attempts": max_attempts,
             "timeout_seconds": timeout,
-            "on_doubt": on_doubt,
             "doubt_for_seconds": doubt_for_seconds,
             "start": start,
         }
-        if settle_seconds is not None:
-            options["settle_seconds"] = settle_seconds
+        own = {"settle_seconds": settle_seconds, "on_doubt": on_doubt}
+        options.update({name: value for name, value in own.items() if value is not None})
 
         def declare(adapter: A) -> A:
             self._outbox.destination(name, adapter, matches=matches, options=options)
