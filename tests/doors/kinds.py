@@ -286,8 +286,9 @@ def django_plain(pick: Callable[[Any], Any]) -> Opener:
                 return cursor.fetchall() if cursor.description else []
 
         def nested() -> Callable[[], Any]:
-            savepoint = transaction.savepoint()
-            return lambda: transaction.savepoint_rollback(savepoint)
+            blocks.append(transaction.atomic())
+            blocks[-1].__enter__()
+            return rollback
 
         try:
             yield Held(
