@@ -29,6 +29,7 @@ class WorkerConfig:
         crash_limit: lone crashes before a job is held.
         failed_age_days: when failed jobs move to the history.
         retention_days: how long the history keeps its three classes.
+        inbox_days: how long an inbox certainly remembers a message; twice as long at most.
     """
 
     queues: tuple[str, ...] | None = None
@@ -47,6 +48,7 @@ class WorkerConfig:
     crash_limit: int = 3
     failed_age_days: int = 30
     retention_days: tuple[int, int, int] = (1, 7, 90)
+    inbox_days: int = 7
     backoff: Backoff = field(default_factory=Backoff)
 
     def __post_init__(self) -> None:

@@ -111,10 +111,14 @@ class StoredEvent(Event):
         return f"{self.id}:r{self.replay}" if self.replay else self.id
 
     def attributes(self) -> dict[str, str]:
-        """Return the CloudEvents attributes as text, with the place in the order and what kind of repeat it may be."""
+        """Return the CloudEvents attributes as text, with the places in the order and what kind of repeat it may be.
+
+        ``sequence`` orders what comes in order; ``lognumber`` orders the events of one key, late ones too.
+        """
         found = Event.attributes(self)
         if self.position is not None:
             found["sequence"] = str(self.position)
+        found["lognumber"] = str(self.number)
         if self.replay:
             found["replay"] = str(self.replay)
         if self.attempt > 1:

@@ -62,6 +62,7 @@ class Chores:
             Chore("failed", self.age_failed, 300.0),
             Chore("keys", self.sweep_keys, 60.0),
             Chore("days", self._retention.run, 600.0),
+            Chore("inbox", self.empty_inbox, 30.0),
         ]
         self._connects = -1
 
@@ -167,3 +168,8 @@ class Chores:
         """Drop unique keys whose window is over."""
         swept = (await self._link.fetch("unique/sweep", room=_ROOM))[0][0]
         return 0.05 if swept >= _ROOM else 30.0
+
+    async def empty_inbox(self) -> float:
+        """Empty one of the inbox's two tables when it is old enough."""
+        await self._link.fetch("inbox/empty", keep_seconds=self._config.inbox_days * 86_400.0)
+        return 300.0

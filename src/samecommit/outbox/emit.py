@@ -29,7 +29,7 @@ _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,200}")
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
 _OWN = frozenset(
     ("id", "source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema", "data", "partitionkey")
-) | {"sequence", "replay", "deliveryattempt", "schemaversion"}
+) | {"sequence", "lognumber", "replay", "deliveryattempt", "schemaversion"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ FUNCTIONS: Grants = {
     "enqueue_many": _FOR_PRODUCERS,
     "emit": _FOR_PRODUCERS,
     "emit_bytes": _FOR_PRODUCERS,
+    "inbox_once": _FOR_PRODUCERS,
+    "inbox_latest": _FOR_PRODUCERS,
+    "empty_inbox": _FOR_WORKERS,
     "create_queue": {"worker": _RUN, "operator": _RUN},
     "retry": _FOR_OPERATORS,
     "cancel": _FOR_OPERATORS,
@@ -100,13 +103,25 @@ VIEWS: Grants = {
     **{name: {"operator": _READ, "viewer": _READ} for name in ("running", "attempts", "failure_groups", "queues")},
 }
 
-_WORKED_ON = ("attempt", "body", "unique_key", "cancellation", "cooldown", "death", "chore", "event", "event_window", "delivery")
+_WORKED_ON = (
+    "attempt",
+    "body",
+    "unique_key",
+    "cancellation",
+    "cooldown",
+    "death",
+    "chore",
+    "event",
+    "event_window",
+    "delivery",
+)
 _LOOKED_AT = ("job_history", "claim", "worker", "destination", "position", "parked")
 TABLES: Grants = {
     "job": {"maintainer": _READ, "worker": _WRITE, "operator": _READ},
     **{name: {"worker": _WRITE, "operator": _READ} for name in _LOOKED_AT},
     **{name: {"worker": _WRITE} for name in _WORKED_ON},
     "queue": {"worker": _READ, "operator": _READ},
+    **dict.fromkeys(("inbox_a", "inbox_b", "inbox_newest"), _INTERNAL),
     "setting": {"worker": _READ},
     "migration": {"worker": _READ, "operator": _READ, "viewer": _READ},
 }
