@@ -38,7 +38,7 @@ class Endpoint:
         Raises:
             ConfigError: one is not where it should be; says where that is.
         """
-        return [_secret(text) for text in self.secrets]
+        return [secret_at(text) for text in self.secrets]
 
 
 class Endpoints(Protocol):
@@ -79,7 +79,12 @@ class FixedEndpoints:
         self._endpoints[endpoint_id] = replace(self._endpoints[endpoint_id], is_enabled=False)
 
 
-def _secret(text: str) -> str:
+def secret_at(text: str) -> str:
+    """Return a secret that is given itself, or looked up at ``env:NAME`` or ``file:/path``.
+
+    Raises:
+        ConfigError: it is not there.
+    """
     kind, _, place = text.partition(":")
     try:
         match kind:
