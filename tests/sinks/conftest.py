@@ -105,7 +105,12 @@ SLOW = {"kafka transactional", "sqs", "sns fifo"}
 PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in BROKERS]
 
 
+def broker_of(name: str, started: Start) -> Broker:
+    """Return a broker of that kind."""
+    return BROKERS[name](started)
+
+
 @pytest.fixture(params=PARAMS)
 def broker(request: pytest.FixtureRequest, started: Start) -> Broker:
     """A broker of each kind; a test opens it in its own event loop."""
-    return BROKERS[request.param](started)
+    return broker_of(request.param, started)

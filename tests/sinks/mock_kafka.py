@@ -13,7 +13,7 @@ import confluent_kafka
 
 _POINTER = ctypes.c_void_p
 _RPC_PRODUCE = 0
-TRANSPORT, NOT_ENOUGH_REPLICAS = -195, 19
+MSG_SIZE_TOO_LARGE, NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED = 10, 19, 29
 
 
 def _library() -> ctypes.CDLL:

@@ -49,6 +49,7 @@ class RabbitMQ:
         self._routing_form, self._max_bytes = routing_key, max_bytes
         self._pika: Any = None
         self._connection: Any = None
+        self._channel: Any = None
         self._exchange: Any = None
         self._routing = ""
 
@@ -76,11 +77,14 @@ class RabbitMQ:
         form = self._routing_form.replace("{destination}", target.destination)
         self._routing = form.replace("{shard}", str(target.shard))
         self._connection = await self._pika.connect(self._url, **self._options)
-        channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+        await self._open_channel()
+
+    async def _open_channel(self) -> None:
+        self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
         if self._exchange_name:
-            self._exchange = await channel.get_exchange(self._exchange_name, ensure=True)
+            self._exchange = await self._channel.get_exchange(self._exchange_name, ensure=True)
         else:
-            self._exchange = channel.default_exchange
+            self._exchange = self._channel.default_exchange
 
     async def close(self) -> None:
         """Close the connection."""
@@ -92,6 +96,8 @@ class RabbitMQ:
         """Publish all, and wait for every confirmation."""
         if self._exchange is None:
             return [DestinationDown("the connection is closed")] * len(batch)
+        if self._channel.is_closed:  # the broker closes it over one message
+            await self._open_channel()
         outcomes = list(await asyncio.gather(*(self._publish(event) for event in batch)))
         if len(batch) == 1 and isinstance(outcomes[0], Doubt) and "PRECONDITION_FAILED" in outcomes[0].reason:
             return [Rejected(outcomes[0].reason)]  # the channel was closed because of this message and no other
