@@ -140,7 +140,7 @@ class Outbox:
         ticker = Ticker(link, log, on_window=self._wake, set_idle=bell.set_idle, is_heard=lambda: bell.is_held)
         service = Service("outbox ticker", ticker.run_once, self._signals)
         self._services.append(service)
-        if self._has_doorbell:
+        if self._has_doorbell and not self._links["write"].is_pooled:
             listener = Listener(
                 self._links["listen"],
                 f"samecommit_event_{number}",

@@ -13,14 +13,14 @@ import math
 import os
 import socket
 from collections.abc import Generator, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, LiteralString, TypeAlias
 
 import psycopg
 from psycopg import errors as pg
 
 from samecommit.faultpoints import FAULTS, hit
 from samecommit.storage.query import statement, with_names
-from samecommit.storage.session import as_startup_options, session_settings
+from samecommit.storage.session import as_local_statement, as_startup_options, refuses_options, session_settings
 
 Row: TypeAlias = tuple[Any, ...]
 _CONNECT_SECONDS = 10
@@ -75,6 +75,9 @@ class AsyncLink:
         durable: False lets commits be asynchronous (claims only).
         settings: session settings beside the usual ones. A server that is silent for 3 s longer than its
             ``statement_timeout`` counts as gone.
+
+    A transaction pooler is noticed when it refuses or ignores the session's settings. From then on every statement runs in a
+    transaction that sets them for itself, nothing is prepared, and the backend is not remembered: it is everybody's.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class AsyncLink:
         self._conn: psycopg.AsyncConnection[Row] | None = None
         self._cursor: psycopg.AsyncRawCursor[Row] | None = None
         self.backend: tuple[int, Any] | None = None
+        self.is_pooled = False
         self.connects = 0
 
     def __repr__(self) -> str:
@@ -105,8 +109,13 @@ class AsyncLink:
         """
         if self._conn is None or self._conn.closed:
             await self._open()
-            pid, start = (await self.fetch("worker/backend"))[0]
-            self.backend = (pid, start)
+            assert self._conn is not None
+            pid, start, has_settings = (await self.fetch("worker/backend"))[0]
+            if not has_settings:
+                self.is_pooled = True
+                await self._open()
+            self.backend = None if self.is_pooled else (pid, start)
+            self._conn.prepare_threshold = None if self.is_pooled else 0
         assert self._conn is not None
         return self._conn
 
@@ -117,16 +126,22 @@ class AsyncLink:
                 self.dsn,
                 autocommit=True,
                 application_name=f"samecommit {self.name}"[:63],
-                options=as_startup_options(self._settings),
-                **_KEEPALIVE,
+                **self._options(),
             )
         except psycopg.Error as error:
+            if refuses_options(error) and not self.is_pooled:
+                self.is_pooled = True
+                await self._open()
+                return
             msg = f"cannot connect: {error}"
             raise LinkDown(msg) from error
-        self._conn.prepare_threshold = 0
+        self._conn.prepare_threshold = None  # until the session is known to be ours alone
         self._cursor = psycopg.AsyncRawCursor(self._conn)
         self.connects += 1
         self.backend = None
+
+    def _options(self) -> dict[str, Any]:
+        return dict(_KEEPALIVE) if self.is_pooled else {**_KEEPALIVE, "options": as_startup_options(self._settings)}
 
     async def fetch(self, label: str, **values: Any) -> list[Row]:
         """Run the statement of that label and return its rows, decoded from the binary protocol.
@@ -142,16 +157,28 @@ class AsyncLink:
             hit(f"before {label}")
         try:
             with self._answering(_PING_SECONDS if label == "worker/ping" else self._answer_seconds):
-                await self._cursor.execute(prepared.text, prepared.bind(values), binary=True)
+                rows = await self._run(prepared.text, prepared.bind(values))
             if FAULTS:
                 hit(f"after {label}")
-            return await self._cursor.fetchall() if self._cursor.description is not None else []
         except _BUSY as error:
             raise LinkBusy(str(error)) from error
         except _DOWN as error:
             await self.close()
             msg = f"{label}: {error}"
             raise LinkDown(msg) from error
+        return rows
+
+    async def _run(self, text: LiteralString, values: tuple[Any, ...]) -> list[Row]:
+        assert self._conn is not None
+        assert self._cursor is not None
+        cursor = self._cursor
+        if not self.is_pooled:
+            await cursor.execute(text, values, binary=True)
+            return await cursor.fetchall() if cursor.description is not None else []
+        async with self._conn.transaction():
+            await cursor.execute(as_local_statement(self._settings))
+            await cursor.execute(text, values, binary=True)
+            return await cursor.fetchall() if cursor.description is not None else []
 
     @contextlib.contextmanager
     def _answering(self, seconds: float) -> Generator[None]:

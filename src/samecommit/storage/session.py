@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from samecommit.storage.query import quote_literal
+
 PLAN_SETTINGS: Mapping[str, str] = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -30,6 +32,9 @@ SAFETY_SETTINGS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "60s",
 }
 
+# what a transaction cannot set for itself once it has begun
+_NOT_LOCAL = frozenset({"client_encoding", "default_transaction_isolation", "default_transaction_read_only"})
+
 
 def session_settings(*, durable: bool = True, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the settings of a worker's session; ``durable=False`` is for claims, whose fence makes a lost one harmless."""
@@ -46,3 +51,18 @@ def as_startup_options(settings: Mapping[str, str]) -> str:
 
 def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def as_local_statement(settings: Mapping[str, str]) -> bytes:
+    """Write settings as one statement that sets them for the open transaction only: behind a transaction pooler."""
+    calls = [
+        f"set_config({quote_literal(name)}, {quote_literal(value)}, true)"
+        for name, value in settings.items()
+        if name not in _NOT_LOCAL
+    ]
+    return ("SELECT " + ", ".join(calls)).encode()
+
+
+def refuses_options(error: BaseException) -> bool:
+    """Whether a connection was refused because a pooler takes no startup options."""
+    return "unsupported startup parameter" in str(error)

@@ -14,6 +14,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -24,9 +25,11 @@ from samecommit.faultpoints import FAULTS, hit
 from samecommit.signals import ServiceFailed, Signals
 from samecommit.storage.link import hang_up
 from samecommit.storage.query import statement
-from samecommit.storage.session import as_startup_options, session_settings
+from samecommit.storage.session import as_local_statement, as_startup_options, session_settings
 
 _ANSWER_SECONDS = 8.0
+
+_SETTINGS = session_settings(extra={"statement_timeout": "5s", "lock_timeout": "2s"})
 
 
 class Heartbeat(threading.Thread):
@@ -35,6 +38,7 @@ class Heartbeat(threading.Thread):
     Args:
         on_lease: called (in this thread) with each new lease id.
         on_lost: called (in this thread) with the lease id and the reason; a new lease is taken when `resume` is called.
+        is_pooled: whether a transaction pooler stands between.
         vitals: gives (running, state, note, backends) for the worker's row.
     """
 
@@ -50,12 +54,14 @@ class Heartbeat(threading.Thread):
         on_lease: Callable[[int], None],
         on_lost: Callable[[int, str], None],
         vitals: Callable[[], tuple[int, str, str | None, list[tuple[int, Any]]]],
+        is_pooled: Callable[[], bool],
         clock: Monotonic = monotonic,
     ) -> None:
         super().__init__(name="samecommit heartbeat", daemon=True)
         self._dsn, self._schema, self._config, self._signals = dsn, schema, config, signals
         self._kinds, self._version = kinds, version
         self._on_lease, self._on_lost, self._vitals, self._clock = on_lease, on_lost, vitals, clock
+        self._is_pooled = is_pooled
         self._conn: psycopg.Connection[Any] | None = None
         self._lease_id: int | None = None
         self._beaten = 0.0
@@ -174,26 +180,34 @@ class Heartbeat(threading.Thread):
 
     def _run(self, label: str, **values: Any) -> list[Any]:
         if self._conn is None or self._conn.closed:
-            settings = session_settings(extra={"statement_timeout": "5s", "lock_timeout": "2s"})
-            self._conn = psycopg.connect(
-                self._dsn,
-                autocommit=True,
-                application_name="samecommit heartbeat",
-                connect_timeout=5,
-                options=as_startup_options(settings),
-                keepalives=1,
-                keepalives_idle=5,
-                tcp_user_timeout=10_000,
-            )
+            self._conn = self._connect()
         query = statement(label, self._schema)
         if FAULTS:
             hit(f"before {label}")
         self._asked = self._clock()
         try:
-            cursor = psycopg.RawCursor(self._conn).execute(query.text, query.bind(values))
+            with self._conn.transaction() if self._is_pooled() else nullcontext():
+                cursor = psycopg.RawCursor(self._conn)
+                if self._is_pooled():
+                    cursor.execute(as_local_statement(_SETTINGS))
+                cursor.execute(query.text, query.bind(values))
+                return cursor.fetchall() if cursor.description else []
         finally:
             self._asked = None
-        return cursor.fetchall() if cursor.description else []
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        options: dict[str, Any] = {} if self._is_pooled() else {"options": as_startup_options(_SETTINGS)}
+        return psycopg.connect(
+            self._dsn,
+            autocommit=True,
+            application_name="samecommit heartbeat",
+            connect_timeout=5,
+            keepalives=1,
+            keepalives_idle=5,
+            tcp_user_timeout=10_000,
+            prepare_threshold=None,
+            **options,
+        )
 
     def _close(self) -> None:
         conn, self._conn = self._conn, None

@@ -78,6 +78,11 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker lease {self._lease} {getattr(self, 'executor', 'not started')}>"
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a transaction pooler stands between this worker and the server."""
+        return "finish" in self._links and self._links["finish"].is_pooled
+
     def stop(self, *, now: bool = False) -> None:
         """Stop after the running handlers have ended or the grace period is over; ``now`` does not wait. Safe to repeat."""
         self._stop_asked.set()
@@ -153,6 +158,7 @@ class Worker:
             on_lease=lambda lease: self._tell(self._leased, lease),
             on_lost=lambda lease, why: self._tell(self._lost, lease, why),
             vitals=self._vitals,
+            is_pooled=lambda: self.is_pooled,
         )
         turns = {"completer": self.completer.run_once, "claimer": self.claimer.run_once, "look": self._look}
         self._services = {name: Service(name, turn, self.signals) for name, turn in turns.items()}
@@ -170,7 +176,7 @@ class Worker:
         queues = self.config.queues if self.config.queues is not None else ()
         for name in sorted({*queues, *(task.queue for task in self.tasks.values())}):
             await link.fetch("queue/create", name=name, retention=None, max_attempts=None)
-        if self.config.doorbell:
+        if self.config.doorbell and not self.is_pooled:  # a pooler's sessions hear nothing, and would keep the locks
             listener = Listener(self._link("listen"), f"samecommit_{number}", self._heard, self._look_once)
             self._services["listener"] = Service("listener", listener.run_once, self.signals)
             self._services["bell"] = Service("bell", self._bell.run_once, self.signals)
@@ -287,11 +293,14 @@ class Worker:
         async with self._pool.connection() as conn:
             yield conn
 
-    @staticmethod
-    def _pool_options(handlers: int) -> dict[str, Any]:
+    def _pool_options(self, handlers: int) -> dict[str, Any]:
         return {
             "min_size": 1,
             "max_size": max(2, min(handlers, 10)),  # for each kind: 2 such workers fit a server of 100 connections
             "timeout": 30.0,
-            "kwargs": {"autocommit": True, "application_name": "samecommit handler"},
+            "kwargs": {
+                "autocommit": True,
+                "application_name": "samecommit handler",
+                **({"prepare_threshold": None} if self.is_pooled else {}),
+            },
         }
