@@ -23,12 +23,12 @@ import msgspec
 from samecommit.event import Event, Position, StoredEvent
 from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Lookup, Outcome, Rejected, Retry
 from samecommit.outbox.sink import ReadBack, StoredPosition, Target, Traits
-from samecommit.outbox.sinks.headers import percent
+from samecommit.outbox.sinks.headers import percent, percent_all
 from samecommit.outbox.sinks.nats_look import Look, identity
 from samecommit.outbox.sinks.needed import needed
 
 _POSITION, _TARGET = "Samecommit-Position", "Samecommit-Target"
-_HEADER_ROOM = 4_096
+_HEADER_ROOM, _VALUE_ROOM = 4_096, 12_100  # a value has up to 1,000 characters, 12 bytes each when encoded
 _TOO_LARGE, _WRONG_SEQUENCE, _OTHER_STREAM = 10054, (10071, 10070), 10060
 _ALONE = Retry("not sent, since one before it was not taken")
 
@@ -63,7 +63,9 @@ class NatsStream:
         self._client: Any = None
         self._target: Target | None = None
         self._stream, self._inbox, self._count = "", "", 0
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._answers: dict[int, Any] = {}
+        self._expected, self._all_there = 0, asyncio.Event()
+        self._subjects: dict[str, str] = {}
         self._last_sequence = 0
         self._position: Position | None = None
         self._look: Look | None = None
@@ -89,7 +91,7 @@ class NatsStream:
             RuntimeError: the stream should be owned, and somebody else has written to it.
         """
         self._target = target
-        self._stream = self._filled(self._stream_form)
+        self._stream, self._subjects = self._filled(self._stream_form), {}
         options = {"connect_timeout": 5, "allow_reconnect": False, **self._options}
         self._client = needed("nats", "nats").NATS()
         await self._client.connect(
@@ -142,61 +144,71 @@ class NatsStream:
         """Publish without waiting in between, then wait for every acknowledgement."""
         if self._client is None:
             return [DestinationDown("the connection is closed")] * len(batch)
-        waiting: list[Outcome | asyncio.Future[Any]] = []
+        self._answers, self._expected, self._all_there = {}, 0, asyncio.Event()
+        sent: list[Outcome | int] = []
         sequence, position = self._last_sequence, self._position
         for event in batch:
             if self._owns and event.position is not None and position is not None and event.position <= position:
-                waiting.append(Duplicate())
+                sent.append(Duplicate())
                 continue
             position = event.position or position
             headers = self._headers(event, sequence, position)
-            if _size(headers) + len(event.data) > self._client.max_payload:
-                waiting.append(Rejected(f"with its headers it is larger than {self._client.max_payload:,} bytes"))
+            if self._is_too_large(event, headers):
+                sent.append(Rejected(f"with its headers it is larger than {self._client.max_payload:,} bytes"))
                 if self._owns:
                     break
                 continue
             sequence += 1
-            waiting.append(await self._publish(event, headers))
-        outcomes = [await self._outcome(it, event) for it, event in zip(waiting, batch, strict=False)]
+            sent.append(await self._publish(event, headers))
+        await self._wait(sum(isinstance(it, int) for it in sent))
+        outcomes = [await self._outcome(it, event) for it, event in zip(sent, batch, strict=False)]
         return outcomes + [_ALONE] * (len(batch) - len(outcomes))
 
+    async def _wait(self, count: int) -> None:
+        self._expected = count
+        if len(self._answers) < count:
+            await self._all_there.wait()
+        if len(self._answers) < count:
+            raise ConnectionError("the connection to NATS was lost")
+
+    def _is_too_large(self, event: StoredEvent, headers: dict[str, str]) -> bool:
+        room: int = self._client.max_payload - len(event.data)
+        return room < _VALUE_ROOM * len(headers) and room < _size(headers)
+
     def _headers(self, event: StoredEvent, sequence: int, position: Position | None) -> dict[str, str]:
-        headers = {f"ce-{name}": percent(value) for name, value in event.attributes().items()}
-        headers["ce-datacontenttype"] = percent(event.content_type)
+        headers = percent_all({**event.attributes(), "datacontenttype": event.content_type}, "ce-")
         headers["Nats-Expected-Stream"] = self._stream
         headers[_TARGET] = self._name
         if self._owns:
             headers["Nats-Expected-Last-Sequence"] = str(sequence)
             headers[_POSITION] = str(position or "")
         if not self._owns or event.position is None:
-            headers["Nats-Msg-Id"] = identity(self._name, percent(event.id), event.replay)
+            headers["Nats-Msg-Id"] = identity(self._name, headers["ce-id"], event.replay)
         return headers
 
-    async def _publish(self, event: StoredEvent, headers: dict[str, str]) -> asyncio.Future[Any]:
+    async def _publish(self, event: StoredEvent, headers: dict[str, str]) -> int:
         self._count += 1
-        number, future = self._count, asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
-        future.add_done_callback(lambda _: self._waiting.pop(number, None))
-        subject = self._filled(self._subject_form).replace("{type}", event.type)
-        await self._client.publish(subject, event.data, reply=f"{self._inbox}{number}", headers=headers)
-        return future
+        subject = self._subjects.get(event.type)
+        if subject is None:
+            subject = self._filled(self._subject_form).replace("{type}", event.type)
+            self._subjects[event.type] = subject
+        await self._client.publish(subject, event.data, reply=f"{self._inbox}{self._count}", headers=headers)
+        return self._count
 
     async def _answered(self, message: Any) -> None:
-        future = self._waiting.get(int(message.subject[len(self._inbox) :]))
-        if future is not None and not future.done():
-            no_responders = message.headers is not None and message.headers.get("Status") == "503"
-            future.set_result(None if no_responders else msgspec.json.decode(message.data))
+        no_responders = message.headers is not None and message.headers.get("Status") == "503"
+        answer = None if no_responders else msgspec.json.decode(message.data)
+        self._answers[int(message.subject[len(self._inbox) :])] = answer
+        if len(self._answers) == self._expected:
+            self._all_there.set()
 
     async def _lost(self) -> None:
-        for future in tuple(self._waiting.values()):
-            if not future.done():
-                future.set_exception(ConnectionError("the connection to NATS was lost"))
-                future.exception()  # it may be that nobody waits for it any more
+        self._all_there.set()
 
-    async def _outcome(self, waiting: Outcome | asyncio.Future[Any], event: StoredEvent) -> Outcome:
-        if not isinstance(waiting, asyncio.Future):
-            return waiting
-        answer = await waiting
+    async def _outcome(self, sent: Outcome | int, event: StoredEvent) -> Outcome:
+        if not isinstance(sent, int):
+            return sent
+        answer = self._answers[sent]
         if answer is None:
             return await self._unheard()
         if (error := answer.get("error")) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -22,8 +23,12 @@ _SECONDS, _ROOM = 3.0, 1_000
 
 def identity(target: str, event_id: str, replay: int) -> str:
     """Return what a message is known by: the event for one target, each replay of its own."""
-    prefix = blake2b(target.encode(), digest_size=8).hexdigest()
-    return f"{prefix}:{event_id}:r{replay}" if replay else f"{prefix}:{event_id}"
+    return f"{_prefix(target)}:{event_id}:r{replay}" if replay else f"{_prefix(target)}:{event_id}"
+
+
+@cache
+def _prefix(target: str) -> str:
+    return blake2b(target.encode(), digest_size=8).hexdigest()
 
 
 class Look:
