@@ -212,3 +212,16 @@ def test_the_samples_have_an_end_however_long_a_transaction_stays_open() -> None
     for n in range(100_000):
         marks.sample(10, 1000 + n, n)
     assert len(marks._samples) <= 1024
+
+
+def test_a_look_is_complete_when_it_comes_back_short_or_passes_a_bookmark() -> None:
+    marks = Bookmarks()
+    marks.watch([1])
+    marks.add([(1, 0)])
+    lanes = marks.next_order()
+    assert marks.claimed(lanes, [(1, 0, pos) for pos in range(1, 6)], room=5, mode="full")
+    assert lanes[0].bookmark == 5
+    marks.claimed(lanes, [(1, 0, 90)], room=1, mode="forward")
+    assert not marks.claimed(lanes, [(1, 0, pos) for pos in (6, 7)], room=2, mode="full")
+    assert marks.claimed(lanes, [(1, 0, pos) for pos in (8, 91)], room=2, mode="full")
+    assert marks.claimed(lanes, [(1, 0, 9)], room=2, mode="full")

@@ -112,22 +112,30 @@ class Bookmarks:
             return [max(lane.low, lane.bookmark) for lane in lanes]
         return [lane.low if mode == "look-back" else 0 for lane in lanes]
 
-    def claimed(self, lanes: Sequence[Lane], places: Sequence[tuple[int, int, int]], *, room: int, mode: Mode) -> None:
-        """Move the marks after a claim that brought (queue_id, priority, pos) of each job."""
+    def claimed(self, lanes: Sequence[Lane], places: Sequence[tuple[int, int, int]], *, room: int, mode: Mode) -> bool:
+        """Move the marks after a claim that brought (queue_id, priority, pos) of each job.
+
+        Returns:
+            Whether all that was passed over before has been looked at: the claim came back short, or went past a bookmark.
+        """
         highest: dict[tuple[int, int], int] = {}
         for queue_id, priority, pos in places:
             key = (queue_id, priority)
             if pos > highest.get(key, 0):
                 highest[key] = pos
         is_full = len(places) >= room
+        is_complete = not is_full
         last = next((lane for lane in reversed(lanes) if (lane.queue_id, lane.priority) in highest), None)
         for lane in lanes:
             reached = highest.get((lane.queue_id, lane.priority), 0)
+            is_last = is_full and lane is last
+            is_complete = is_complete or (is_last and reached > lane.bookmark)
             if mode != "forward":
-                self._raise(lane, reached, is_last=is_full and lane is last)
+                self._raise(lane, reached, is_last=is_last)
             lane.bookmark = max(lane.bookmark, reached)
-            if is_full and lane is last:
+            if is_last:
                 break
+        return is_complete
 
     def _raise(self, lane: Lane, reached: int, *, is_last: bool) -> None:
         if not is_last:

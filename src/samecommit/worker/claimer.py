@@ -146,6 +146,7 @@ class Claimer:
     async def _claim(self, lease_id: int, room: int) -> int:
         lanes, mode, began = self._marks.next_order(), self._mode(), self._clock()
         rows: list[Row] = []
+        is_complete = True
         if lanes and self._kinds:
             claim_id = secrets.randbits(63)
             rows = await self._link.fetch(
@@ -158,21 +159,27 @@ class Claimer:
                 kinds=self._kinds,
                 room=room,
             )
-            self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
+            is_complete = self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
             await self._hand_over(claim_id, rows, lanes)
         self._is_caught_up = len(rows) < room
         if mode != "forward":
-            self._looked(mode, began)
+            self._looked(mode, began, is_complete=is_complete)
             await self._look(is_wanted=not rows)
         return len(rows)
 
-    def _looked(self, mode: Mode, began: float) -> None:
+    def _looked(self, mode: Mode, began: float, *, is_complete: bool) -> None:
         self._looked_back = self._clock()
-        # a long writing transaction keeps the low mark back and makes looks dear: spend at most a tenth on them
-        self._look_seconds = self._looked_back - began
-        self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * self._look_seconds)
-        if mode == "full" and self._is_caught_up:
-            self._full_look_at = self._clock() + _FULL_LOOK_SECONDS * (0.75 + random.random() / 2)
+        seconds = self._looked_back - began
+        if mode == "full":
+            # under a pinned horizon it walks over all that was claimed since: not once more than needed, at most a hundredth
+            pause = (
+                max(_FULL_LOOK_SECONDS * (0.75 + random.random() / 2), 100 * seconds) if is_complete else 10 * seconds
+            )
+            self._full_look_at = self._looked_back + pause
+        else:
+            # a long writing transaction keeps the low mark back and makes looks dear: spend at most a tenth on them
+            self._look_seconds = seconds
+            self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * seconds)
 
     async def _look(self, *, is_wanted: bool) -> None:
         """Sample the horizon and find new lanes: after the claim, for the next one, so that no job waits for it."""
