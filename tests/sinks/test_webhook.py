@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -10,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg_pool import AsyncConnectionPool
 from tests.sinks.receiver import Receiver
 from tests.sinks.test_signatures import new_secret
 from tests.support.jobs import Jobs
@@ -248,3 +250,26 @@ async def test_an_event_becomes_a_job_for_each_endpoint_and_arrives_once(
         assert two.got[0][0]["webhook-id"] == two.got[1][0]["webhook-id"] == one.got[0][0]["webhook-id"]
     rows = conn.execute("SELECT state, kind FROM samecommit.jobs").fetchall()
     assert rows == [("done", "deliver:hooks")] * 2
+
+
+async def test_the_pages_table_of_endpoints_works(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/sinks/webhooks.md").read_text(encoding="utf-8")
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class EndpointTable" in b]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    conn.execute(
+        "CREATE TABLE endpoint (id text PRIMARY KEY, url text NOT NULL, type_pattern text NOT NULL,"
+        " disabled_at timestamptz, reason text)"
+    )
+    conn.execute(
+        "INSERT INTO endpoint VALUES ('acme', 'https://acme.example/', 'order.%'), ('b', 'https://b', 'lead.%')"
+    )
+    async with AsyncConnectionPool(dsn, open=False) as pool:
+        table = names["EndpointTable"](pool)
+        assert await table.wanting(EVENT) == ["acme"]
+        endpoint = await table.get("acme")
+        assert (endpoint.url, endpoint.is_enabled) == ("https://acme.example/", True)
+        await table.disable("acme", "answered 410")
+        assert await table.wanting(EVENT) == []
+        assert not (await table.get("acme")).is_enabled
+        assert await table.get("nobody") is None
