@@ -54,6 +54,7 @@ async def test_stdout_writes_cloudevents_one_a_line() -> None:
         "partitionkey": "k",
         "schemaversion": "1",
         "sequence": "0000000000000001-0000000000000001",
+        "lognumber": "1",
         "datacontenttype": "application/json",
         "data": {"a": 1},
     }
