@@ -167,7 +167,7 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and _equal(left, right)
 
 
-def _equal(left: Any, right: Any) -> bool:  # noqa: PLR0911 - one for each kind
+def _equal(left: Any, right: Any) -> bool:
     match left:
         case dt.datetime():
             return bool(left.astimezone(dt.UTC) == right.astimezone(dt.UTC))

@@ -183,4 +183,3 @@ async def test_draining_works_inside_a_running_loop(samecommit_dsn: str) -> None
 def test_each_test_has_a_database_of_its_own(samecommit_dsn: str) -> None:
     app, _, _ = make_app()
     assert drain(app).done == 0
-

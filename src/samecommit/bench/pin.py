@@ -34,5 +34,25 @@ def pinned_rate(place: Place, report: Report, *, rate: int = 30_000, seconds: in
     report.series[name] = [(float(n), float(count)) for n, count in enumerate(counts)]
 
 
+def pinned_drain(place: Place, report: Report, *, jobs: int = 3_000_000) -> None:
+    """Enqueue and drain a large backlog as fast as possible, all under one pin: the first and the last windows, and the disk."""
+    place.renew()
+    before = _job_bytes(place)
+    with pinned(place), children() as start:
+        place.fill(jobs)
+        filled = _job_bytes(place) - before
+        done = start("work", place, expect=jobs, config={"concurrency": 1000, "batch": 500}).result()
+        disk = _job_bytes(place) - before
+    counts = [done["per_second"][key] for key in sorted(done["per_second"], key=int)][1:-1]
+    first, last = (sum(part) / len(part) for part in (counts[:_WINDOW_SECONDS], counts[-_WINDOW_SECONDS:]))
+    name = f"drain of {jobs:,} under one pin"
+    report.add("pinned", f"{name}, first {_WINDOW_SECONDS} s", first, "jobs/s")
+    report.add("pinned", f"{name}, last {_WINDOW_SECONDS} s", last, "jobs/s", bar=45_000)
+    report.add("pinned", f"{name}, last / first", last / first, "x", bar=0.60)
+    report.add("pinned", f"{name}, table and indexes when filled", filled / jobs, "B/job")
+    report.add("pinned", f"{name}, table and indexes when drained", disk / jobs, "B/job")
+    report.series[name] = [(float(n), float(count)) for n, count in enumerate(counts)]
+
+
 def _job_bytes(place: Place) -> int:
     return int(place.ask(sql.SQL("SELECT pg_total_relation_size('job')")))

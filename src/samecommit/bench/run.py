@@ -43,6 +43,10 @@ def measures(scale: Scale) -> dict[str, tuple[str, Measure]]:
             "an offered rate with xmin pinned",
             lambda p, r: pin.pinned_rate(p, r, rate=30_000, seconds=max(20, scale.of(60))),
         ),
+        "pinned-drain": (
+            "3 million jobs enqueued and drained under one pin",
+            lambda p, r: pin.pinned_drain(p, r, jobs=scale.of(3_000_000)),
+        ),
         "handlers": ("handlers of 50 ms, and short beside long ones", lambda p, r: _handlers(p, r, scale)),
         "payloads": ("WAL by size of the payload", lambda p, r: payloads.payloads(p, r, jobs=scale.of(2000))),
         "strangers": ("a known job behind unknown kinds", lambda p, r: depth.strangers(p, r, jobs=scale.of(100_000))),

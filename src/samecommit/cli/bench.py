@@ -26,7 +26,7 @@ def bench(
     """Measure rates, latencies and costs, beside the floor in the same run.
 
     Without a name: drain, latency, late, enqueue, pinned, handlers, payloads, strangers, lanes. Also: storm, bystander, workers,
-    and depth, which fills 30 million rows; `all` runs everything.
+    pinned-drain, and depth, which fills 30 million rows; `all` runs everything.
     """
     from samecommit.bench.run import run
 
