@@ -28,7 +28,7 @@ demo: $(stamp)
 	@$(bin)/samecommit demo $(ARGS)
 
 test: $(stamp)
-	@$(bin)/python -m pytest $(ARGS)
+	@$(bin)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(stamp)
 	@$(bin)/python -m pytest -m slow $(ARGS)
