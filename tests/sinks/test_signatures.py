@@ -60,7 +60,11 @@ def test_what_somebody_else_has_sent_is_refused(changes: dict[str, str], body: b
         verify(headers, body, [SECRET], now)
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_!!!", "plain", new_secret(23), new_secret(65), SECRET[6:]])
+@pytest.mark.parametrize(
+    "secret",
+    ["", "whsec_!!!", "plain", new_secret(23), new_secret(65), SECRET[6:]],
+    ids=["empty", "no base 64", "plain", "too short", "too long", "without its prefix"],
+)
 def test_a_secret_that_is_none_is_refused_and_not_shown(secret: str) -> None:
     with pytest.raises(ConfigError) as caught:
         sign("m1", TIME, BODY, [secret])

@@ -92,6 +92,7 @@ async def test_the_pauses_follow_the_schedule_and_end() -> None:
         ("soon", 5, 6),
         ("-5", 5, 6),
     ],
+    ids=["seconds", "a date", "far too long", "no number", "negative"],
 )
 async def test_a_receiver_may_ask_for_a_longer_pause(said: str, least: float, most: float) -> None:
     outcome = await answered((429, {"Retry-After": said}, ""))
