@@ -59,6 +59,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "batch": (click.INT, "Most jobs in one claim, and most ends in one write."),
     "crash_limit": (click.INT, "Lone crashes before a job is held."),
     "failed_age_days": (click.INT, "When failed jobs move to the history."),
+    "inbox_days": (click.INT, "How long a receiver's inbox remembers messages."),
     "retention_days": (Numbers("SHORT,DEFAULT,LONG"), "How long the history keeps its three classes."),
     "backoff": (Numbers("BASE,FACTOR,CAP,JITTER"), "Retries: seconds, factor, longest seconds, jitter from 0 to 1."),
     "doorbell": (bool, "Wait for the bell, or only poll (behind a transaction pooler)."),
