@@ -22,6 +22,7 @@ GIVEN = {
     "batch": ("50", 50),
     "crash_limit": ("2", 2),
     "failed_age_days": ("10", 10),
+    "inbox_days": ("3", 3),
     "retention_days": ("1,2,3", (1, 2, 3)),
     "backoff": ("1,3,60,0.5", Backoff(base_seconds=1, factor=3, cap_seconds=60, jitter=0.5)),
 }
