@@ -31,11 +31,6 @@ def prototype_drain(place: Place, report: Report, jobs: int, *, name: str = "pro
     return rate
 
 
-def prototype_late_commit(place: Place) -> str:
-    """Return what the prototype's late-commit measurement prints."""
-    return _run(place, "late_commit.py")
-
-
 def _run(place: Place, script: str, *arguments: str) -> str:
     done = subprocess.run(  # noqa: S603 - our own script
         [sys.executable, str(_FOLDER / script), *arguments],

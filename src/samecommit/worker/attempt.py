@@ -15,6 +15,7 @@ from samecommit.payload import encode_plain
 from samecommit.storage.connections import Steps, door_for, fetch, in_transaction, perform
 from samecommit.storage.link import Row
 from samecommit.storage.query import statement
+from samecommit.worker.verdict import encode_result
 
 StopReason = Literal["timeout", "cancel", "lost", "shutdown"]
 _RECORD_BYTES = 65_536
@@ -93,22 +94,11 @@ class Attempt:
             "ids": [self.id],
             "claim_ids": [self.claim_id],
             "states": ["done"],
-            "results": [self.encode_result(result)],
+            "results": [encode_result(self.definition, result)],
             "errors": [None],
             "records": [self.record_json()],
             "lease_id": self.host.lease_id,
         }
-
-    def encode_result(self, result: Any) -> str | None:
-        """Return a result as JSON, None for None.
-
-        Raises:
-            PayloadError: it cannot be stored.
-        """
-        if result is None:
-            return None
-        codec = self.definition.result_codec
-        return codec.encode(result, "result") if codec else encode_plain(result)
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"job {self.id} belongs to another run now: this transaction must not commit")
