@@ -128,9 +128,15 @@ class StoredEvent(Event):
     def structured(self) -> bytes:
         """Return the event as one JSON document (``application/cloudevents+json``); data that are not JSON as base64."""
         head: dict[str, Any] = {**self.attributes(), "datacontenttype": self.content_type}
-        if self.content_type == JSON or self.content_type.endswith("+json"):
+        if is_json(self.content_type):
             return msgspec.json.encode({**head, "data": msgspec.Raw(self.data)})
         return msgspec.json.encode({**head, "data_base64": self.data})
+
+
+def is_json(content_type: str) -> bool:
+    """Whether data of that type are JSON: they stand in a JSON document as they are."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == JSON or kind.endswith("+json")
 
 
 def _rfc3339(moment: datetime) -> str:

@@ -72,7 +72,9 @@ def test_events_without_a_class_are_json_or_bytes(dsn: str, conn: Conn) -> None:
         app.emit(caller, {"total": decimal.Decimal("1.10")}, type="order.paid", key="7")
         app.emit(caller, b"\x00\xff", type="scan.made", content_type="image/tiff")
         app.emit(caller, "text\u00e9".encode(), type="note.made")
-    paid, scan, note = stored(conn)
+        app.emit(caller, b'{"n": 1.10}', type="form.sent", content_type="application/json")
+    paid, scan, note, form = stored(conn)
+    assert (form[5], form[6]) == ("application/json", b'{"n": 1.10}'), "byte for byte"
     assert paid[1] == "7"
     assert (scan[5], scan[6], scan[1]) == ("image/tiff", b"\x00\xff", None)
     assert note[6].decode() == "texté"
@@ -104,6 +106,14 @@ def test_a_connection_that_commits_by_itself_is_refused(dsn: str, conn: Conn) ->
         ({"a": float("nan")}, {"type": "t"}, r"\$\.a"),
         ({"a": "x" * 1_100_000}, {"type": "t"}, "bytes"),
         (b"x" * 1_100_000, {"type": "t"}, "store it elsewhere"),
+        (
+            b"{'a': 1}",
+            {"type": "t", "content_type": "application/json"},
+            r"content_type 'application/json', .* are no JSON",
+        ),
+        (b"\xff", {"type": "t", "content_type": "application/json; charset=utf-8"}, "are no JSON"),
+        (b"", {"type": "t", "content_type": "application/vnd.lead+json"}, "its 0 bytes"),
+        (b"x", {"type": "t", "content_type": "text/plain\r\nx: y"}, "event content_type"),
         (object(), {"type": "t"}, "cannot be stored"),
         (object(), {}, "is not declared as an event"),
     ],

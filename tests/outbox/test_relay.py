@@ -348,6 +348,83 @@ async def test_after_a_crash_a_readable_destination_is_looked_at_first(dsn: str,
         assert place(conn)[2:4] == (3, 3)
 
 
+async def cut_off(stage: Stage, conn: Conn, *, turns: int = 2, ago: str = "0 s") -> None:
+    """Let a relay send and end without a word, so long ago; the next one takes its place."""
+    await stage.run(turns=turns)
+    conn.execute("UPDATE samecommit.position SET lease_until_at = 'epoch', moved_at = moved_at - %s::interval", [ago])
+    stage.relay = stage.another(holder=2)
+
+
+async def test_after_a_crash_a_possible_repeat_is_told(dsn: str, conn: Conn) -> None:
+    numbers = emit(conn, "a", 2)
+    async with Stage(dsn, Scripted(keeps_key_order=True)) as stage:
+        await cut_off(stage, conn)
+        await stage.later(1.0)
+        assert [told.count for told in stage.recorder.all(RepeatPossible)] == [2]
+        later = emit(conn, "a", 1)
+        await stage.later(1.0)
+        assert [told.count for told in stage.recorder.all(RepeatPossible)] == [2], "that one is new"
+        assert isinstance(stage.destination.sink, Scripted)
+        assert stage.destination.sink.numbers == [*numbers, *numbers, *later]
+
+
+@pytest.mark.parametrize(
+    ("emitted", "moved", "is_told"),
+    [("0 s", "0 s", False), ("1 day", "10 s", False), ("10 s", "1 day", False), ("1 day", "1 day", True)],
+    ids=["at once", "moved lately", "emitted lately", "long ago"],
+)
+async def test_after_a_crash_a_destination_that_drops_repeats_gets_none_that_it_has_forgotten(
+    dsn: str, conn: Conn, emitted: str, moved: str, is_told: bool
+) -> None:
+    conn.execute("SELECT samecommit.make_day('samecommit.event'::regclass, current_date - 2)")
+    (a,) = emit(conn, None)
+    conn.execute("UPDATE samecommit.event SET created_at = created_at - %s::interval", [emitted])
+    sink = Scripted(idempotency=DropsRepeats(120.0))
+    async with Stage(dsn, sink) as stage:
+        await cut_off(stage, conn, ago=moved)
+        await stage.later(1.0)
+        assert sink.numbers == [a, a]
+        assert bool(stage.recorder.all(RepeatPossible)) is is_told
+
+
+async def test_the_time_in_which_repeats_are_dropped_runs_from_the_first_send(dsn: str, conn: Conn) -> None:
+    (a,) = emit(conn, None)
+    sink = Scripted(lambda e: Doubt("cut off") if e.attempt < 4 else Delivered(), idempotency=DropsRepeats(120.0))
+    async with Stage(dsn, sink) as stage:
+        await stage.run(turns=2)
+        for _ in range(3):
+            await stage.later(70.0)
+        assert sink.numbers == [a]
+        assert stage.recorder.all(RepeatPossible)
+
+
+async def test_a_doubtful_event_whose_key_is_blocked_meanwhile_is_looked_up_before_it_is_sent(
+    dsn: str, conn: Conn
+) -> None:
+    a1, b1, a2 = *emit(conn, "a"), *emit(conn, "b"), *emit(conn, "a")
+    answers: dict[int, Outcome] = {a1: Retry("busy", after=1.0)}
+    sink = Readable(lambda e: answers.get(e.number, Delivered()), idempotency=ReadBack(0.0), keeps_key_order=True)
+    sink.there = {a2}
+    async with Stage(dsn, sink) as stage:
+        conn.execute("UPDATE samecommit.position SET is_clean = false")
+        conn.execute(
+            "INSERT INTO samecommit.parked (destination, number, created_at, lane, key, blocks, state, due_at)"
+            " SELECT 'there', number, created_at, lane, key, true, 'due', now() + interval '1 hour'"
+            " FROM samecommit.event WHERE number = %s",
+            [a1],
+        )
+        await stage.run()
+        await stage.later(1.0)
+        assert sink.numbers == [b1], "what waits stops nobody else"
+        answers.clear()
+        for _ in range(3):
+            make_due(conn)
+            stage.relay.look_again()
+            await stage.later(5.0)
+        assert parked(conn) == {}
+        assert sink.numbers == [b1, a1], "what was there was sent again"
+
+
 @pytest.mark.parametrize(("age", "is_told"), [(1.0, False), (200.0, True)])
 async def test_a_repeat_is_told_once_the_destination_has_forgotten(
     dsn: str, conn: Conn, age: float, is_told: bool
@@ -380,6 +457,46 @@ async def test_a_destination_that_keeps_the_position_gets_nothing_twice(dsn: str
         conn.execute("UPDATE samecommit.position SET lease_until_at = 'epoch', window_n = 0, after = 0")
         await stage.run(relay=stage.another(holder=2))
         assert len(sink.batches) == 2, "after a restart the destination was not asked where it stands"
+
+
+async def test_the_sixth_doubt_asks_a_position_keeping_sink_too_before_it_puts_the_event_aside(
+    dsn: str, conn: Conn
+) -> None:
+    a, b = emit(conn, None, 2)
+    sink = Placed(idempotency=StoredPosition())
+
+    def answer(event: StoredEvent) -> Outcome:
+        if sink.stored is None and (event.number == b or event.attempt < 6):
+            return Doubt("cut off before")
+        sink.stored = event.position
+        return Doubt("cut off after") if event.number == a else Delivered()
+
+    sink.answer = answer
+    async with Stage(dsn, sink, order="none") as stage:
+        for _ in range(12):
+            await stage.later(61.0)
+        assert parked(conn) == {}
+        assert [e.attempt for batch in sink.batches for e in batch if e.number == a] == [1, 2, 3, 4, 5, 6]
+        assert sink.numbers == [b]
+        assert place(conn)[2:4] == (2, 1)
+
+
+async def test_what_a_position_keeping_sink_never_takes_is_put_aside_and_it_goes_on(dsn: str, conn: Conn) -> None:
+    a, b = emit(conn, None, 2)
+    sink = Placed(idempotency=StoredPosition())
+
+    def answer(event: StoredEvent) -> Outcome:
+        if event.number == a or len(sink.batches[-1]) > 1:
+            return Doubt("cut off")
+        sink.stored = event.position
+        return Delivered()
+
+    sink.answer = answer
+    async with Stage(dsn, sink, order="none") as stage:
+        for _ in range(12):
+            await stage.later(61.0)
+        assert parked(conn) == {a: "due"}
+        assert sink.numbers == [b]
 
 
 async def test_what_a_position_keeping_sink_does_not_take_is_parked_before_it_goes_on(dsn: str, conn: Conn) -> None:

@@ -25,7 +25,7 @@ ROWS = 300_000
 LEASE = 42
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BODIES_AT = datetime.now(UTC)
-BIG = ("job", "body", "claim", "attempt", "job_history")
+BIG = ("job", "body", "claim", "attempt", "job_history", "parked")
 
 pytestmark = [pytest.mark.pg15, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -79,6 +79,7 @@ HOT = [
     Hot("chore/age_failed", {"age_seconds": 1e6, "room": 100}),
     Hot("worker/cancellations", {"ids": [1, 2, 3]}),
     Hot("worker/view", {"queues": None}),
+    Hot("event/parked_due", {"destination": "there", "shards": 1, "shard": 0, "room": 100}),
 ]  # fmt: skip
 
 
@@ -135,6 +136,9 @@ INSERT INTO samecommit.body (job_id, created_at, payload)
     SELECT n, '{BODIES_AT}', '{{}}' FROM generate_series(1, {ROWS // 10}) AS n;
 INSERT INTO samecommit.attempt (job_id, claim_id, claimed_at, number)
     SELECT n, n, clock_timestamp(), 1 FROM generate_series(1000001, {1_000_000 + ROWS // 10}) AS n;
+INSERT INTO samecommit.parked (destination, number, created_at, lane, blocks, state, due_at)
+    SELECT 'there', n, clock_timestamp(), n & 1023, false, 'due', clock_timestamp() + interval '1 hour'
+    FROM generate_series(1, {ROWS // 3}) AS n;
 """
 
 A_FEW = """

@@ -1,4 +1,4 @@
-"""Which events to send together: pure, so that the order promised can be read here."""
+"""Which events to send together, and what their outcomes say of those around them: pure, so that the order promised can be read here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import islice
 
 from samecommit.event import StoredEvent
 from samecommit.outbox.destination import StreamDestination
+from samecommit.outbox.outcomes import Delivered, Duplicate, Outcome
 from samecommit.outbox.sink import StoredPosition, Traits
 
 _LOOK_AHEAD = 4
@@ -43,3 +44,16 @@ def _wave(pending: Sequence[StoredEvent], most: int) -> list[StoredEvent]:
         if event.key is not None:
             seen.add(event.key)
     return wave
+
+
+def through_first_failure(outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    """Return the outcomes up to the first that is no success: a sink that stores its position took nothing behind it."""
+    for index, outcome in enumerate(outcomes):
+        if not isinstance(outcome, Delivered | Duplicate):
+            return outcomes[: index + 1]
+    return outcomes
+
+
+def passes(batch: Sequence[StoredEvent], done: set[int], first: StoredEvent) -> bool:
+    """Tell whether something behind the first pending event is done already."""
+    return any(e.number in done and e.position > first.position for e in batch if e.position and first.position)

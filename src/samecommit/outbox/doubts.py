@@ -13,6 +13,7 @@ from samecommit.clock import Monotonic
 from samecommit.event import StoredEvent
 from samecommit.outbox.courier import Courier
 from samecommit.outbox.destination import StreamDestination
+from samecommit.outbox.hold import Taken
 from samecommit.outbox.outcomes import Found, Lookup, NotFound, Unsure
 from samecommit.outbox.parking import backoff
 from samecommit.outbox.sink import DropsRepeats, NoIdempotency, ReadBack, ReadBackSink, StoredPosition, Traits
@@ -47,22 +48,31 @@ class Doubts:
         """Begin anew."""
         self.numbers: set[int] = set()
         self.tries: dict[int, int] = {}
-        self.suspect_next_page = False
-        self._began = self._sent = 0.0
+        self.suspects = 0
+        self._taken: Taken | None = None
+        self._sent = 0.0
+        self._first: dict[int, float] = {}
         self._looks = 0
 
-    def add(self, event: StoredEvent) -> bool:
-        """Note a doubtful send; True when it has happened so often that the event should be put aside."""
-        now = self._clock()
-        if not self.numbers:
-            self._began = now
-        self._sent = now
+    def suspect(self, count: int, taken: Taken) -> None:
+        """Take the next so many events for doubtful, up to the end of the log: the last relay may have sent them."""
+        self.suspects, self._taken = count, taken
+
+    def add(self, event: StoredEvent) -> None:
+        """Note a doubtful send."""
+        self._sent = self._clock()
+        self._first.setdefault(event.number, self._sent)
         self.numbers.add(event.number)
         self.tries[event.number] = self.tries.get(event.number, 0) + 1
-        if self.tries[event.number] < _ASIDE_TRIES:
-            return False
-        self.numbers.discard(event.number)
-        return True
+
+    def worn_out(self, pending: Sequence[StoredEvent]) -> list[StoredEvent]:
+        """Return those that have come back in doubt so often that they are to be put aside, once that doubt is cleared up."""
+        tries = self.tries
+        return [
+            replace(event, attempt=tries[event.number])
+            for event in pending
+            if tries.get(event.number, 0) >= _ASIDE_TRIES and event.number not in self.numbers
+        ]
 
     def isolates(self, event: StoredEvent) -> bool:
         """Whether an event has been in doubt so often that it is sent alone."""
@@ -76,14 +86,22 @@ class Doubts:
     async def page_came(self, events: list[StoredEvent]) -> list[StoredEvent]:
         """Look at a new page: what the last relay may have sent before it was cut off is in doubt."""
         self.tries.clear()
-        if self.suspect_next_page and events:
-            self.suspect_next_page = False
-            if isinstance(self._traits.idempotency, ReadBack):
-                self._began = self._sent = self._clock()
-                self.numbers = {event.number for event in events}
+        self._first.clear()
+        if self.suspects and events:
+            suspects = events[: self.suspects]
+            self.suspects -= len(suspects)
+            self._sent = self._clock()
+            self._first = {event.number: self._earliest_send(event) for event in suspects}
+            self.numbers = set(self._first)
         if self._courier.has_position and await self._courier.connect() is None:
             return [event for event in events if not self._is_stored(event)]
         return events
+
+    def _earliest_send(self, event: StoredEvent) -> float:
+        """Tell when the last relay can have sent an event first: neither before it was emitted nor before its last move."""
+        assert self._taken is not None
+        since_emit = (self._taken.at - event.time).total_seconds()
+        return self._taken.clock - max(min(since_emit, self._taken.since_move), 0.0)
 
     def _is_stored(self, event: StoredEvent) -> bool:
         stored = self._courier.position
@@ -92,12 +110,14 @@ class Doubts:
     async def clarify(self, pending: Sequence[StoredEvent]) -> tuple[float, set[int]]:
         """Find out what arrived; (delay until one may know more, the numbers that are there)."""
         events = [event for event in pending if event.number in self.numbers]
+        self.numbers = {event.number for event in events}
+        first = min((self._first[number] for number in self.numbers), default=0.0)
         match self._traits.idempotency:
             case StoredPosition():
                 return await self._by_position(events)
             case ReadBack(settle_seconds=settle):
                 return await self._by_look(events, self._sent + settle)
-            case DropsRepeats(seconds=seconds) if self._clock() - self._began < seconds:
+            case DropsRepeats(seconds=seconds) if self._clock() - first < seconds:
                 self.numbers.clear()
             case DropsRepeats() if self._can_look:
                 return await self._by_look(events, self._sent)
@@ -133,10 +153,17 @@ class Doubts:
         self._looks += 1
         return backoff(self._looks, 0.25, 60.0)
 
-    async def look(self, event: StoredEvent) -> Lookup:
+    async def look(self, event: StoredEvent, age_seconds: float) -> Lookup:
         """Look once for a parked event whose last attempt was in doubt; what cannot be read is taken as not there."""
         if not self._can_look:
+            it = self._traits.idempotency
+            if not (isinstance(it, DropsRepeats) and age_seconds < it.seconds):
+                self._signals.emit(
+                    RepeatPossible(destination=self._destination.name, count=1, reason="sent again in doubt")
+                )
             return NotFound()
+        if self._clock() < self._sent + self.settle_seconds:
+            return Unsure("waits until the destination would show it")
         (found,) = await self._courier.find_existing([event])
         return found
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from samecommit.errors import EventRefused, NotInTransaction, PayloadError
-from samecommit.event import JSON, Event
+from samecommit.event import JSON, Event, is_json
 from samecommit.outbox.registry import Declarations
 from samecommit.payload import encode_plain
 from samecommit.storage.connections import Steps, fetch, in_transaction
@@ -66,10 +66,7 @@ def new_event(
         subject = kind.text_of(event, kind.subject) if subject is None else subject
         data = kind.codec.encode(event, max_bytes=MAX_BYTES).encode()
     else:
-        data = (
-            bytes(event) if isinstance(event, bytes | bytearray) else encode_plain(event, max_bytes=MAX_BYTES).encode()
-        )
-        content_type = content_type or ("application/octet-stream" if isinstance(event, bytes | bytearray) else None)
+        data, content_type = _plain_data(event, content_type, type_)
     made = Event(
         id=str(uuid4()) if event_id is None else event_id,
         source=source,
@@ -89,6 +86,22 @@ def new_event(
     return made
 
 
+def _plain_data(event: Any, content_type: str | None, type_: str) -> tuple[bytes, str]:
+    """Return an event's data and their type: bytes as they are, anything else as JSON."""
+    if not isinstance(event, bytes | bytearray):
+        return encode_plain(event, max_bytes=MAX_BYTES).encode(), content_type or JSON
+    data, kind = bytes(event), content_type or "application/octet-stream"
+    if is_json(kind) and len(data) <= MAX_BYTES:
+        try:
+            msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise PayloadError(
+                f"event {type_!r} has content_type {kind!r}, but its {len(data):,} bytes, {data[:40]!r}, are no JSON: {error}. "
+                "Give the value itself, or the content type that the bytes have"
+            ) from error
+    return data, kind
+
+
 def _check(event: Event) -> None:
     if len(event.data) > MAX_BYTES:
         raise PayloadError(
@@ -99,7 +112,8 @@ def _check(event: Event) -> None:
         raise PayloadError(f"event type {event.type!r}: give 1 to 200 letters, digits and . _ - : /")
     if event.key is not None and not _KEY.fullmatch(event.key):
         raise PayloadError(f"event key {event.key!r}: give 1 to 200 characters without control characters, or None")
-    for name, value in (("id", event.id), ("source", event.source), ("subject", event.subject)):
+    texts = {"id": event.id, "source": event.source, "subject": event.subject, "content_type": event.content_type}
+    for name, value in texts.items():
         if value is not None and not _is_plain(value):
             raise PayloadError(f"event {name} {value!r}: give 1 to 1,000 characters without control characters")
     for name, value in event.extensions.items():

@@ -74,8 +74,7 @@ class Expander:
             await self._let_go("asked to stop")
 
     async def _take(self) -> float:
-        is_clean = await self._hold.take()
-        if is_clean is None:
+        if await self._hold.take() is None:
             return _TAKE_SECONDS
         self._signals.emit(RelayStarted(destination=self.name, shard=0, is_clean=True))
         return 0.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from samecommit.clock import Monotonic
 from samecommit.outbox.log import Place, SharedLink
@@ -11,6 +12,21 @@ from samecommit.storage.link import Row
 
 class PositionLost(Exception):
     """Another relay holds the position now, or its destination was removed."""
+
+
+class Taken(NamedTuple):
+    """A position that was taken: whether the last holder left it clean, and how long it had stood where it was.
+
+    Args:
+        at: when, by the database's clock.
+        since_move: seconds from its last move until then.
+        clock: when, by this process's.
+    """
+
+    is_clean: bool
+    at: datetime
+    since_move: float
+    clock: float
 
 
 class Hold:
@@ -53,16 +69,16 @@ class Hold:
         """Ask for a renewal at the next turn, which also tells of a pause."""
         self._renewed = float("-inf")
 
-    async def take(self) -> bool | None:
-        """Take the position when it is free; whether the last holder left it clean, None when it is not free."""
+    async def take(self) -> Taken | None:
+        """Take the position; None when it is not free."""
         began = self._clock()
         rows = await self._link.fetch("event/take", **self._whose, holder=self._holder, lease_seconds=self._seconds)
         if not rows:
             return None
-        self._fence, window_n, after, is_clean = rows[0]
+        self._fence, window_n, after, is_clean, at, since_move = rows[0]
         self.place, self.is_paused = Place(window_n, after), False
         self._renewed, self._ends = began, began + self._seconds
-        return bool(is_clean)
+        return Taken(is_clean, at, since_move, began)
 
     async def move(self, place: Place, label: str = "event/move", **columns: Any) -> Row:
         """Write how far the destination is and what goes with that, and renew the lease; the statement's row.

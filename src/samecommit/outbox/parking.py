@@ -77,9 +77,9 @@ class Parking:
         """Tell whether an event must wait behind another of its key."""
         return event.key is not None and event.key in self.blocked_keys
 
-    def wait(self, event: StoredEvent) -> None:
+    def wait(self, event: StoredEvent, *, is_doubtful: bool = False) -> None:
         """Put an event behind the parked one of its key."""
-        self._put(Parked(event=event, state="waiting", blocks=True, attempts=0))
+        self._put(Parked(event=event, state="waiting", blocks=True, attempts=0, is_doubtful=is_doubtful))
 
     def put_aside(
         self,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.event import StoredEvent
-from samecommit.outbox.batch import next_batch
+from samecommit.outbox.batch import next_batch, passes, through_first_failure
 from samecommit.outbox.courier import Courier
 from samecommit.outbox.destination import StreamDestination
 from samecommit.outbox.doubts import Doubts
@@ -55,6 +55,7 @@ _MOVE_EVENTS, _MOVE_SECONDS, _PROGRESS_SECONDS = 500, 0.2, 2.0
 _TAKE_SECONDS, _IDLE_SECONDS, _HALTED_SECONDS = 2.0, 2.0, 1.0
 _LONGEST_STOP_SECONDS = 60.0
 _PARKED_ROOM = 200
+_UNMOVED_BATCHES = 5  # what is sent behind the first event that is not done: a wave looks four batches ahead
 
 
 class Relay:
@@ -149,17 +150,19 @@ class Relay:
         await self._courier.close()
 
     async def _take(self) -> float:
-        is_clean = await self._hold.take()
-        if is_clean is None:
+        taken = await self._hold.take()
+        if taken is None:
             return min(_TAKE_SECONDS, self._destination.lease_seconds / 3)
         self._reset()
         await self._load_parked()
-        self._doubts.suspect_next_page = not is_clean
-        self._signals.emit(RelayStarted(destination=self._destination.name, shard=self._shard, is_clean=is_clean))
+        if not taken.is_clean:
+            self._doubts.suspect(_MOVE_EVENTS + _UNMOVED_BATCHES * self._traits.batch, taken)
+        self._signals.emit(RelayStarted(destination=self._destination.name, shard=self._shard, is_clean=taken.is_clean))
         return 0.0
 
     async def _let_go(self, reason: str) -> float:
-        await self._hold.give_up(is_clean=not self._doubts.numbers and not self._is_ragged)
+        is_sure = not (self._doubts.numbers or self._doubts.suspects or self._is_ragged)
+        await self._hold.give_up(is_clean=is_sure)
         await self._courier.close()
         self._reset()
         self._tell_stop(reason)
@@ -194,6 +197,7 @@ class Relay:
         """Read the next page and keep what this destination wants; False at the end of the log."""
         page = await self._log.page(self._place())
         if not page.windows:
+            self._doubts.suspects = 0
             return False
         wants, shards, shard = self._destination.matches, self._destination.shards, self._shard
         mine = [e for e in page.events if wants(e.type) and (shards == 1 or e.lane % shards == shard)]
@@ -208,7 +212,10 @@ class Relay:
         if self._parking.blocked_keys and self._pending:
             going: list[StoredEvent] = []
             for event in self._pending:
-                self._parking.wait(event) if self._parking.holds_up(event) else going.append(event)
+                if self._parking.holds_up(event):
+                    self._parking.wait(event, is_doubtful=event.number in self._doubts.numbers)
+                else:
+                    going.append(event)
             self._pending = going
 
     def _place(self) -> Place:
@@ -223,7 +230,19 @@ class Relay:
             self._repeated += len(arrived)
             self._delivered += len(arrived)
             self._pending = [event for event in self._pending if event.number not in arrived]
+        if worn_out := self._doubts.worn_out(self._pending):
+            await self._put_aside(worn_out)
         return delay
+
+    async def _put_aside(self, worn_out: Sequence[StoredEvent]) -> None:
+        """Park events that came back in doubt again and again, and are not there."""
+        reason = self._trouble or "its answer was lost each time"
+        for event in worn_out:
+            self._tell_parked(event, self._parking.put_aside(event, reason, after=None), reason)
+        gone = {event.number for event in worn_out}
+        self._pending = [event for event in self._pending if event.number not in gone]
+        self._step_aside()
+        await self._move()
 
     async def _send(self) -> None:
         if not self._pending:
@@ -235,10 +254,10 @@ class Relay:
         batch = [self._doubts.with_attempt(event) for event in batch] if self._doubts.tries else batch
         outcomes = await self._courier.send(batch)
         if self._courier.has_position:
-            outcomes = _through_first_failure(outcomes)
+            outcomes = through_first_failure(outcomes)
         done = {event.number for event, outcome in zip(batch, outcomes, strict=False) if self._settle(event, outcome)}
         self._pending = [event for event in self._pending if event.number not in done] if done else self._pending
-        self._is_ragged = bool(self._pending) and (self._is_ragged or _passes(batch, done, self._pending[0]))
+        self._is_ragged = bool(self._pending) and (self._is_ragged or passes(batch, done, self._pending[0]))
         self._step_aside()
         self._after(outcomes)
         if self._courier.has_position and self._parking.is_dirty:
@@ -257,10 +276,8 @@ class Relay:
                 state = self._parking.put_aside(event, outcome.reason, after=outcome.after)
                 self._tell_parked(event, state, outcome.reason)
             case Doubt():
-                if not self._doubts.add(event):
-                    return False
-                state = self._parking.put_aside(event, outcome.reason, after=None, is_doubtful=True)
-                self._tell_parked(event, state, outcome.reason)
+                self._doubts.add(event)
+                return False
             case Throttled() | DestinationDown():
                 return False
         return True
@@ -365,7 +382,7 @@ class Relay:
             state, attempts, is_doubtful, _, age = row[12:]
             event = stored_event(row, None, attempts + 1)
             ages[event.number] = age
-            match await self._doubts.look(event) if is_doubtful else NotFound():
+            match await self._doubts.look(event, age) if is_doubtful else NotFound():
                 case Found():
                     self._delivered, self._repeated = self._delivered + 1, self._repeated + 1
                     self._parking.done(event)
@@ -415,16 +432,3 @@ class Relay:
                 case Throttled() | DestinationDown():
                     pass
         self._after([o for o in outcomes if not isinstance(o, Doubt)])
-
-
-def _through_first_failure(outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-    """Return the outcomes up to the first that is no success: a sink that stores its position took nothing behind it."""
-    for index, outcome in enumerate(outcomes):
-        if not isinstance(outcome, Delivered | Duplicate):
-            return outcomes[: index + 1]
-    return outcomes
-
-
-def _passes(batch: Sequence[StoredEvent], done: set[int], first: StoredEvent) -> bool:
-    """Tell whether something behind the first pending event is done already."""
-    return any(e.number in done and e.position > first.position for e in batch if e.position and first.position)

@@ -2,7 +2,8 @@
 -- fence is not ours any more.
 WITH mine AS (
     UPDATE :"schema".position
-    SET window_n = :window_n::bigint, after = :after::bigint, moved_at = clock_timestamp(),
+    SET window_n = :window_n::bigint, after = :after::bigint,
+        moved_at = CASE WHEN (window_n, after) = (:window_n::bigint, :after::bigint) THEN moved_at ELSE clock_timestamp() END,
         lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8),
         delivered = delivered + cardinality(:payloads::text[])
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint

@@ -5,7 +5,8 @@
 -- is parked already then keeps its row; one that has gone since, though later ones of its key still wait, comes before them.
 WITH mine AS (
     UPDATE :"schema".position
-    SET window_n = :window_n::bigint, after = :after::bigint, moved_at = clock_timestamp(),
+    SET window_n = :window_n::bigint, after = :after::bigint,
+        moved_at = CASE WHEN (window_n, after) = (:window_n::bigint, :after::bigint) THEN moved_at ELSE clock_timestamp() END,
         lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8),
         delivered = delivered + :delivered::bigint, repeated = repeated + :repeated::bigint,
         state = :state::text, trouble = :trouble::text, ref = coalesce(:ref::text, ref)

@@ -6,7 +6,7 @@ FROM (
     FROM :"schema".parked AS p
     WHERE p.destination = :destination::text
       AND p.state IN ('due', 'settled')
-      AND p.due_at <= clock_timestamp()
+      AND p.due_at <= statement_timestamp()
       AND p.lane % :shards::int = :shard::int
       AND (NOT p.blocks
            OR NOT EXISTS (SELECT FROM :"schema".parked AS q

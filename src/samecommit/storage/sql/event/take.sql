@@ -1,7 +1,8 @@
--- Takes a position whose lease is free, unless its destination is paused; says whether the last holder left it clean.
+-- Takes a position whose lease is free, unless its destination is paused; says whether the last holder left it clean, and how
+-- long it has stood where it is.
 -- Locks one row, skipping it when it is busy.
 WITH old AS (
-    SELECT p.destination, p.shard, p.is_clean
+    SELECT p.destination, p.shard, p.is_clean, p.moved_at
     FROM :"schema".position AS p
     WHERE p.destination = :destination::text
       AND p.shard = :shard::int
@@ -14,4 +15,5 @@ SET fence = p.fence + 1, holder = :holder::bigint, is_clean = false, state = 'ru
     lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8)
 FROM old
 WHERE p.destination = old.destination AND p.shard = old.shard
-RETURNING p.fence, p.window_n, p.after, old.is_clean
+RETURNING p.fence, p.window_n, p.after, old.is_clean, clock_timestamp(),
+          extract(epoch FROM clock_timestamp() - old.moved_at)::float8
