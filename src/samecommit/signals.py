@@ -35,6 +35,13 @@ class WorkerStopped(Signal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyFound(Signal):
+    """The database is a copy of the installation's home: nothing is done in it until it is adopted."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseWasLost(Signal):
     """The lease ran out or was taken: everything that ran was stopped."""
 

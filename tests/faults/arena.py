@@ -14,6 +14,7 @@ from tests.support import history_audit
 
 from samecommit.embedded import EmbeddedServer
 from samecommit.storage.migrate import migrate
+from samecommit.testing.plugin import forget_home
 
 ROLE = "samecommit_faults"
 SCHEMA = "samecommit"
@@ -54,6 +55,7 @@ class Arena:
         with psycopg.connect(dsn) as conn:
             conn.execute("CREATE TABLE effect (key text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())")
         history_audit.install(dsn, SCHEMA)
+        forget_home(dsn, SCHEMA)
 
     @contextmanager
     def fresh(self) -> Iterator[str]:

@@ -17,6 +17,7 @@ import pytest
 
 from samecommit.embedded import EmbeddedServer
 from samecommit.storage.migrate import migrate
+from samecommit.testing.plugin import forget_home
 
 ROLE = "samecommit_test"
 SCHEMA = "samecommit"
@@ -39,6 +40,7 @@ class Database:
         self.execute(f"CREATE DATABASE empty_template OWNER {ROLE}")
         self.execute(f"CREATE DATABASE template TEMPLATE empty_template OWNER {ROLE}")
         migrate(self.dsn_of("template"), SCHEMA)
+        forget_home(self.dsn_of("template"), SCHEMA)
         for name in ("template", "empty_template"):
             self.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
 

@@ -6,6 +6,7 @@ import signal
 from typing import Any, Literal, TypeAlias
 
 from samecommit.signals import (
+    CopyFound,
     JobFailed,
     JobsEnded,
     LeasesReaped,
@@ -52,6 +53,8 @@ def _of_worker(told: Signal) -> News | None:
             return "info", f"working on {queues} as lease {told.lease_id}; kinds: {', '.join(told.kinds)}"
         case WorkerStopped():
             return "info", f"stopped; {told.given_back} jobs given back to the line"
+        case CopyFound():
+            return "error", f"waiting: {told.reason}"
         case LeaseWasLost():
             return "error", f"lease {told.lease_id} was lost and {told.running} jobs stopped: {told.reason}"
         case ServiceFailed():

@@ -15,7 +15,7 @@ from samecommit.storage.operate import Until
 
 COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "queue": lambda row: row["name"],
-    "state": lambda row: "paused" if row["is_paused"] else "open",
+    "state": lambda row: _state(row),
     "in line": lambda row: at_most(row["waiting"], 10_000),
     "workers": lambda row: str(row["workers"]),
     "history": lambda row: row["retention"],
@@ -23,7 +23,15 @@ COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
+def _state(row: Mapping[str, Any]) -> str:
+    if row["away"] is not None:
+        return "waiting"
+    return "paused" if row["is_paused"] else "open"
+
+
 def _note(row: Mapping[str, Any]) -> str:
+    if row["away"] is not None:
+        return "this database is a copy: samecommit adopt"
     if not row["is_paused"]:
         return ""
     return f"{row['pause_reason'] or 'no reason given'}; ends {when(row['paused_until']) or 'when it is resumed'}"

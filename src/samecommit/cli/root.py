@@ -13,6 +13,7 @@ from samecommit.cli.failure import Exit, tell
 from samecommit.cli.options import Manner, common
 
 COMMANDS = {
+    "adopt": "samecommit.cli.adopt",
     "bench": "samecommit.cli.bench",
     "demo": "samecommit.cli.demo",
     "dev": "samecommit.cli.dev",

@@ -21,10 +21,11 @@ from samecommit.outbox.ticker import Ticker
 from samecommit.runtime.doorbell import SLOTS, Doorbell
 from samecommit.runtime.listener import Listener
 from samecommit.runtime.service import Service
-from samecommit.signals import Signals
+from samecommit.signals import CopyFound, Signals
 from samecommit.storage.link import AsyncLink
 
 _STOP_SECONDS, _LET_GO_SECONDS = 10.0, 0.05
+_COPY_SECONDS, _NEVER = 1.0, 86_400.0
 
 
 class Outbox:
@@ -57,6 +58,8 @@ class Outbox:
         self._services: list[Service] = []
         self._ears: list[Service] = []
         self._relays: dict[Service, Relay | Expander] = {}
+        self._door: Service | None = None
+        self._is_copy = False
         self._stop_asked = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -90,7 +93,20 @@ class Outbox:
         await self._links["keep"].fetch("event/rebase")
         for destination in self._destinations:
             await self._add(write, destination)
-        installation, _, number = (await write.fetch("worker/identity"))[0]
+        self._door = Service("outbox door", lambda: self._open(read, write), self._signals)
+        if await self._open(read, write) != _NEVER:
+            self._door.start()
+
+    async def _open(self, read: SharedLink, write: SharedLink) -> float:
+        """Begin to relay, unless this database is a copy: then the delay until the next look."""
+        if self._services:
+            return _NEVER
+        installation, number, away = (await write.fetch("worker/place"))[0]
+        if away is not None:
+            if not self._is_copy:
+                self._is_copy = True
+                self._signals.emit(CopyFound(reason=away))
+            return _COPY_SECONDS
         log = Log(read)
         self._make_relays(log, write, installation)
         self._make_ticker(read, log, number)
@@ -98,6 +114,7 @@ class Outbox:
         self._services.append(Service("outbox keeper", keeper.run_once, self._signals))
         for service in (*self._services, *self._ears):
             service.start()
+        return _NEVER
 
     async def _add(self, link: SharedLink, destination: Destination) -> None:
         start = destination.start
@@ -172,6 +189,8 @@ class Outbox:
 
     async def finish(self) -> None:
         """End the sends in flight, write what was delivered, let go of the positions."""
+        if self._door is not None:
+            await self._door.stop(_LET_GO_SECONDS)
         await asyncio.gather(
             *(service.stop(_STOP_SECONDS) for service in self._services),
             *(

@@ -216,7 +216,15 @@ class Operator:
         ids = list(job_ids)
         return self._run("operate/replay", ids=ids, patch=patch, queue=queue, keep_effect_key=keep_effect_key)
 
-    # Queues, workers, failures
+    # The installation, queues, workers, failures
+
+    def adopt(self, *, is_copy: bool = False) -> bool:
+        """Make this database the installation's home, so that workers work here; False when it is already.
+
+        Args:
+            is_copy: the original lives on, so this one gets a name of its own and its effects other keys.
+        """
+        return bool(self._run("operate/adopt", is_copy=is_copy)[0]["adopted"])
 
     def queues(self) -> list[Row]:
         """List the queues (``queue/list``); ``waiting`` stops counting at 10,001."""

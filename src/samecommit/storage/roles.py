@@ -61,6 +61,8 @@ FUNCTIONS: Grants = {
     "state_of": _FOR_OPERATORS,
     "why": _FOR_OPERATORS,
     "why_queue": _FOR_OPERATORS,
+    "away": {"worker": _RUN, "operator": _RUN, "viewer": _RUN},
+    "adopt": _FOR_OPERATORS,
     "resolve": _FOR_OPERATORS,
     "pause_destination": _FOR_OPERATORS,
     "resume_destination": _FOR_OPERATORS,
@@ -76,6 +78,7 @@ FUNCTIONS: Grants = {
     **dict.fromkeys(
         (
             "refuse",
+            "here",
             "stored_key",
             "take_key",
             "take_keys",

@@ -16,6 +16,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from samecommit.storage.query import statement
+
 _TEMPLATE = "samecommit_template"
 
 
@@ -50,7 +52,9 @@ class _template:  # noqa: N801 - used as a block
         _run(self._dsn, "CREATE DATABASE {}", _TEMPLATE)
         from samecommit.app import App
 
-        App(make_conninfo(self._dsn, dbname=_TEMPLATE), schema=self._schema).migrate()
+        dsn = make_conninfo(self._dsn, dbname=_TEMPLATE)
+        App(dsn, schema=self._schema).migrate()
+        forget_home(dsn, self._schema)
 
     def __exit__(self, *_: object) -> None:
         _run(self._dsn, "DROP DATABASE IF EXISTS {} WITH (FORCE)", _TEMPLATE)
@@ -65,6 +69,12 @@ def samecommit_dsn(samecommit_server: str, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("SAMECOMMIT_DSN", dsn)
     yield dsn
     _run(samecommit_server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+def forget_home(dsn: str, schema: str) -> None:
+    """Let workers work in every copy of this database, as in a template of test databases."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(statement("testing/forget_home", schema).text)
 
 
 def _run(dsn: str, command: Any, *names: str) -> None:

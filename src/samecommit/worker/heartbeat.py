@@ -22,12 +22,12 @@ import psycopg
 from samecommit.clock import Monotonic, monotonic
 from samecommit.config import WorkerConfig
 from samecommit.faultpoints import FAULTS, hit
-from samecommit.signals import ServiceFailed, Signals
+from samecommit.signals import CopyFound, ServiceFailed, Signals
 from samecommit.storage.link import hang_up
 from samecommit.storage.query import statement
 from samecommit.storage.session import as_local_statement, as_startup_options, session_settings
 
-_ANSWER_SECONDS = 8.0
+_ANSWER_SECONDS, _COPY_SECONDS = 8.0, 1.0
 
 _SETTINGS = session_settings(extra={"statement_timeout": "5s", "lock_timeout": "2s"})
 
@@ -36,7 +36,7 @@ class Heartbeat(threading.Thread):
     """The thread.
 
     Args:
-        on_lease: called (in this thread) with each new lease id.
+        on_lease: called (in this thread) with each new lease id and the installation.
         on_lost: called (in this thread) with the lease id and the reason; a new lease is taken when `resume` is called.
         is_pooled: whether a transaction pooler stands between.
         vitals: gives (running, state, note, backends) for the worker's row.
@@ -51,7 +51,7 @@ class Heartbeat(threading.Thread):
         *,
         kinds: tuple[str, ...],
         version: str,
-        on_lease: Callable[[int], None],
+        on_lease: Callable[[int, str], None],
         on_lost: Callable[[int, str], None],
         vitals: Callable[[], tuple[int, str, str | None, list[tuple[int, Any]]]],
         is_pooled: Callable[[], bool],
@@ -64,6 +64,7 @@ class Heartbeat(threading.Thread):
         self._is_pooled = is_pooled
         self._conn: psycopg.Connection[Any] | None = None
         self._lease_id: int | None = None
+        self._is_copy = False
         self._beaten = 0.0
         self._asked: float | None = None
         self._ended = threading.Event()
@@ -94,17 +95,16 @@ class Heartbeat(threading.Thread):
         if self._lease_id is None:
             if not self._may_register.is_set():
                 return 0.02
-            self._register()
-            return self._config.heartbeat_seconds
+            return self._config.heartbeat_seconds if self._register() else _COPY_SECONDS
         if self._clock() - self.loop_moved > self._config.stall_seconds:
             return min(1.0, self._config.heartbeat_seconds)
         return self._config.heartbeat_seconds if self._beat(self._lease_id) else 0.02
 
-    def _register(self) -> None:
+    def _register(self) -> bool:
         lease_id = secrets.randbits(63)
         queues = ["*"] if self._config.queues is None else list(self._config.queues)
         began = self._clock()
-        self._run(
+        rows = self._run(
             "worker/register",
             lease_id=lease_id,
             lease_seconds=self._config.lease_seconds,
@@ -116,8 +116,19 @@ class Heartbeat(threading.Thread):
             kinds=list(self._kinds),
             backends="[]",
         )
+        if not rows:
+            self._wait_for_adoption()
+            return False
+        self._is_copy = False
         self._lease_id, self._beaten = lease_id, began
-        self._on_lease(lease_id)
+        self._on_lease(lease_id, rows[0][0])
+        return True
+
+    def _wait_for_adoption(self) -> None:
+        reason = self._run("worker/place")[0][2]
+        if reason is not None and not self._is_copy:
+            self._is_copy = True
+            self._signals.emit(CopyFound(reason=reason))
 
     def _beat(self, lease_id: int) -> bool:
         running, state, note, backends = self._vitals()

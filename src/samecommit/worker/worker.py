@@ -155,7 +155,7 @@ class Worker:
             self.signals,
             kinds=kinds,
             version=self.version,
-            on_lease=lambda lease: self._tell(self._leased, lease),
+            on_lease=lambda lease, installation: self._tell(self._leased, lease, installation),
             on_lost=lambda lease, why: self._tell(self._lost, lease, why),
             vitals=self._vitals,
             is_pooled=lambda: self.is_pooled,
@@ -171,8 +171,7 @@ class Worker:
 
     async def _identify(self) -> None:
         link = self._links["finish"]
-        installation, _, number = (await link.fetch("worker/identity"))[0]
-        self.installation = installation
+        self.installation, number, _ = (await link.fetch("worker/place"))[0]
         queues = self.config.queues if self.config.queues is not None else ()
         for name in sorted({*queues, *(task.queue for task in self.tasks.values())}):
             await link.fetch("queue/create", name=name, retention=None, max_attempts=None)
@@ -206,8 +205,9 @@ class Worker:
         state = "stopping" if self._stop_asked.is_set() else "working"
         return len(self.executor.running), state, None, backends
 
-    def _leased(self, lease_id: int) -> None:
+    def _leased(self, lease_id: int, installation: str) -> None:
         self.lease_id = self._lease = lease_id
+        self.installation = installation  # a copy that was adopted meanwhile may have got another
         self._has_started.set()
         self.signals.emit(WorkerStarted(lease_id=lease_id, queues=self.config.queues, kinds=tuple(sorted(self.tasks))))
         self._look_once()

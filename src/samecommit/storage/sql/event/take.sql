@@ -1,12 +1,12 @@
--- Takes a position whose lease is free, unless its destination is paused; says whether the last holder left it clean, and how
--- long it has stood where it is.
--- Locks one row, skipping it when it is busy.
+-- Takes a position whose lease is free, unless its destination is paused or this database is a copy; says whether the last
+-- holder left it clean, and how long it has stood where it is. Locks one row, skipping it when it is busy.
 WITH old AS (
     SELECT p.destination, p.shard, p.is_clean, p.moved_at
     FROM :"schema".position AS p
     WHERE p.destination = :destination::text
       AND p.shard = :shard::int
       AND (p.lease_until_at <= clock_timestamp() OR p.holder = :holder::bigint)
+      AND :"schema".away() IS NULL
       AND NOT EXISTS (SELECT FROM :"schema".destination AS d WHERE d.name = p.destination AND d.paused_at IS NOT NULL)
     FOR UPDATE SKIP LOCKED
 )

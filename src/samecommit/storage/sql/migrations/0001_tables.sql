@@ -11,8 +11,7 @@ CREATE TABLE :"schema".setting (
 
 INSERT INTO :"schema".setting (name, value)
 VALUES ('installation', to_jsonb(gen_random_uuid())),
-       ('schema', to_jsonb(:'schema'::text)),
-       ('system_identifier', (SELECT to_jsonb(system_identifier::text) FROM pg_control_system()));
+       ('schema', to_jsonb(:'schema'::text));
 
 CREATE TABLE :"schema".queue (
     id           int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

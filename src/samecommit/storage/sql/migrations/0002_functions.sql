@@ -18,6 +18,50 @@ BEGIN
 END
 $$;
 
+-- Where this is: the server's identifier, which a failover keeps and a restore into another server does not, and the database's
+-- number, which no copy in the same server shares.
+CREATE FUNCTION :"schema".here() RETURNS jsonb
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT jsonb_build_object('system', c.system_identifier::text, 'database', d.oid::bigint)
+    FROM pg_control_system() AS c
+    CROSS JOIN pg_database AS d
+    WHERE d.datname = current_database();
+END;
+
+INSERT INTO :"schema".setting (name, value) SELECT 'home', :"schema".here();
+
+-- Why nobody works here: the installation's home is another database, of which this one is a copy. NULL at home. Without a home
+-- on record (a template of test databases) every place is home.
+CREATE FUNCTION :"schema".away() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    SELECT format('this database (number %s of server %s) is a copy: it was restored or cloned from number %s of server %s, and '
+                  'nothing is claimed, cleared away or relayed here until it is adopted (samecommit adopt)',
+                  h.here ->> 'database', h.here ->> 'system', s.value ->> 'database', s.value ->> 'system')
+    FROM :"schema".setting AS s
+    CROSS JOIN (SELECT :"schema".here() AS here) AS h
+    WHERE s.name = 'home' AND s.value <> h.here;
+END;
+
+-- Makes this database the installation's home; false when it is already. A copy beside its original gets a name of its own, so
+-- that what both do has different effect keys.
+CREATE FUNCTION :"schema".adopt(is_copy boolean DEFAULT false) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE :"schema".setting AS s
+    SET value = :"schema".here()
+    WHERE s.name = 'home' AND s.value <> :"schema".here();
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF is_copy THEN
+        UPDATE :"schema".setting AS s SET value = to_jsonb(gen_random_uuid()) WHERE s.name = 'installation';
+    END IF;
+    RETURN true;
+END
+$$;
+
 -- Rings the bell of a queue for workers that sleep. A worker that wants to hear holds (or waits for) the slot's exclusive
 -- lock; a producer that gets the shared lock keeps it to its commit, so a worker's lock request ends after that commit.
 -- `setting samecommit.doorbell = off` is for two-phase commit, where NOTIFY is refused.
@@ -786,6 +830,10 @@ BEGIN ATOMIC
                coalesce(sum(running) FILTER (WHERE serves AND knows), 0) AS running
         FROM living
     )
+    SELECT 9, 'away', a.reason, NULL::timestamptz
+    FROM (SELECT :"schema".away()) AS a (reason)
+    WHERE a.reason IS NOT NULL
+    UNION ALL
     SELECT 10, 'queue_paused',
            format('queue %L has been paused since %s: %s; %s', q.name, :"schema".said(q.paused_at),
                   coalesce(q.pause_reason, 'no reason given'),

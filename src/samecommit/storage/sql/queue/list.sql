@@ -1,5 +1,6 @@
 -- The queues with what a person asks of them; counts are bounded at 10,000 and say so with `+`. No locks.
-SELECT q.name, q.is_paused, q.pause_reason, q.paused_until, q.retention, q.workers, waiting.jobs AS waiting
+SELECT q.name, q.is_paused, q.pause_reason, q.paused_until, q.retention, q.workers, waiting.jobs AS waiting,
+       :"schema".away() AS away
 FROM :"schema".queues AS q
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs
