@@ -242,7 +242,7 @@ async def test_holds_expire_at_their_date_and_not_before(dsn: str, conn: psycopg
         at = None if until is None else datetime.now(UTC) + timedelta(seconds=until)
         jobs.all("SELECT $.hold(%s, 'approve?', until_at => %s)", job_id, at)
     async with process(dsn, conn) as alone:
-        assert await alone.chores.expire_holds() == 5.0
+        assert await alone.chores.expire_holds() == 10.0
     assert [jobs.state(job_id) for job_id in ids] == ["failed", "held", "held"]
     assert jobs.row(ids[0])["last_error"] == "held until its date and nobody decided: approve?"
 

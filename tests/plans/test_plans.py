@@ -60,7 +60,6 @@ LANES = {"queue_ids": [1, 1], "priorities": [5, 0], "starts": [0, 0], "kinds": [
 HOT = [
     Hot("claim/claim", {"claim_id": 1, "lease_id": LEASE, **LANES, "room": 100}, {"claim_id": 2}, 900, 100),
     Hot("claim/claim_suspects", {"claim_id": 3, "lease_id": LEASE, "queue_ids": [1], "kinds": ["work"], "lost": 9, "room": 10}, {"claim_id": 4}),
-    Hot("claim/suspects", {"queue_ids": [1], "kinds": ["work"]}),
     Hot("claim/horizon", {"queue_ids": [1, 1], "aboves": [-32768, 0], "belows": [0, 32767]}),
     Hot("claim/owned", NOTHING, PAIRS, 600, 100),
     Hot("claim/bodies", {"ids": [], "created_ats": []}, {"ids": list(range(1, 101)), "created_ats": [BODIES_AT] * 100}, 600, 100),
@@ -69,7 +68,6 @@ HOT = [
     Hot("job/settle", {**NOTHING, "lease_id": LEASE, **arrays(SETTLE)}, {"ids": list(range(201, 301)), "claim_ids": [7] * 100, **arrays(SETTLE, 100), "states": ["ready"] * 100, "delays": [0.0] * 100, "spends": [False] * 100, "outcomes": ["snoozed"] * 100}, 3500, 100),
     Hot("attempt/record", {**NOTHING, "lease_id": LEASE, **arrays("records progresses")}, {"ids": list(range(301, 401)), "claim_ids": [7] * 100, "records": ["{}"] * 100, "progresses": [None] * 100}, 2000, 100),
     Hot("chore/promote", {"start": EPOCH, "room": 100}),
-    Hot("chore/next_due", {"start": EPOCH}),
     Hot("chore/reap", {"room": 100, "crash_limit": 3, "crash_delay_seconds": 1.0, "trouble_seconds": 60.0}),
     Hot("chore/reap_cancelled", {}),
     Hot("chore/forget_dead_claims", {"room": 100}),
@@ -78,8 +76,8 @@ HOT = [
     Hot("chore/expire_holds", {"room": 100}),
     Hot("chore/age_failed", {"age_seconds": 1e6, "room": 100}),
     Hot("worker/cancellations", {"ids": [1, 2, 3]}),
-    Hot("worker/view", {"queues": None}),
     Hot("event/parked_due", {"destination": "there", "shards": 1, "shard": 0, "room": 100}),
+    Hot("worker/view", {"queues": None, "kinds": ["work"]}),
 ]  # fmt: skip
 
 

@@ -91,8 +91,8 @@ async def test_a_lock_that_is_not_had_in_time_changes_nothing_and_keeps_the_conn
         with psycopg.connect(dsn) as other:
             other.execute("LOCK TABLE samecommit.chore")
             with pytest.raises(LinkBusy):
-                await link.fetch("chore/take", name="x", lease_id=1, hold_seconds=1.0)
-        assert await link.fetch("chore/take", name="x", lease_id=1, hold_seconds=1.0) == [("x",)]
+                await link.fetch("chore/take", names=["x"], lease_id=1, hold_seconds=[1.0])
+        assert (await link.fetch("chore/take", names=["x"], lease_id=1, hold_seconds=[1.0]))[0][:2] == ("x", True)
         assert link.connects == 1
 
 

@@ -18,7 +18,10 @@ from samecommit.signals import LeasesReaped, ServiceFailed, Signals
 from samecommit.storage.link import AsyncLink
 
 _ROOM = 500
-_PROMOTE_SECONDS = 0.25
+_PROMOTE_SECONDS, _PROMOTE_IDLE_SECONDS = 0.25, 0.5
+_IDLE_AFTER_SECONDS = 10.0
+_LOOK_SECONDS = 60.0  # at most, between looks at a chore that somebody else does
+_SWEEP_EVERY = 6  # turns of the reaper
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -52,13 +55,15 @@ class Chores:
         self._service = Service("chores", self.run_once, signals)
         self._lease: Callable[[], int | None] = lambda: None
         self._promoted_to = _EPOCH
+        self._promoted_at = -1e9
+        self._reaps = 0
         self._retention = Retention(self._link, config)
         reap = config.reap_seconds
         self.chores = [
             Chore("promote", self.promote, 3.0),
             Chore("reap", self.reap, reap),
             Chore("kinds", self.sort_kinds, 20.0),
-            Chore("holds", self.expire_holds, 10.0),
+            Chore("holds", self.expire_holds, 30.0),
             Chore("failed", self.age_failed, 300.0),
             Chore("keys", self.sweep_keys, 60.0),
             Chore("days", self._retention.run, 600.0),
@@ -85,15 +90,16 @@ class Chores:
         if self._connects != self._link.connects:
             await self._link.fetch("chore/add", names=[chore.name for chore in self.chores])
             self._connects = self._link.connects
-        for chore in self.chores:
-            if self._clock() >= chore.look_at:
+        due = [chore for chore in self.chores if self._clock() >= chore.look_at]
+        if wanted := [chore for chore in due if self._clock() >= chore.mine_until]:
+            # what is held anyway is renewed in the same statement
+            await self._take(wanted + [chore for chore in self.chores if self._clock() < chore.mine_until], lease_id)
+        for chore in due:
+            if self._clock() < chore.mine_until:
                 await self._turn(chore, lease_id)
         return max(0.005, min(chore.look_at for chore in self.chores) - self._clock())
 
     async def _turn(self, chore: Chore, lease_id: int) -> None:
-        if self._clock() >= chore.mine_until and not await self._take(chore, lease_id):
-            chore.look_at = self._clock() + min(1.0, chore.hold_seconds / 2)
-            return
         try:
             delay = await chore.run()
             chore.failures = 0
@@ -108,26 +114,32 @@ class Chores:
                 "chore/put_back", name=chore.name, lease_id=lease_id, delay_seconds=delay, error=None
             )
 
-    async def _take(self, chore: Chore, lease_id: int) -> bool:
-        taken = await self._link.fetch(
-            "chore/take", name=chore.name, lease_id=lease_id, hold_seconds=chore.hold_seconds
-        )
-        chore.mine_until = self._clock() + chore.hold_seconds / 2 if taken else 0.0
-        return bool(taken)
+    async def _take(self, wanted: list[Chore], lease_id: int) -> None:
+        names, holds = [chore.name for chore in wanted], [float(chore.hold_seconds) for chore in wanted]
+        rows = await self._link.fetch("chore/take", names=names, hold_seconds=holds, lease_id=lease_id)
+        found, now = {row[0]: row[1:] for row in rows}, self._clock()
+        for chore in wanted:
+            is_taken, seconds_left = found.get(chore.name, (False, 0.0))
+            if is_taken:
+                chore.mine_until = now + chore.hold_seconds / 2
+            else:
+                least = min(1.0, chore.hold_seconds / 2)
+                chore.look_at = now + min(max(seconds_left, least), _LOOK_SECONDS)
 
     async def promote(self) -> float:
         """Put jobs in line whose time has come."""
         # commits come out of order: look a little further back than the last one, and far back now and then
         start = self._promoted_to - timedelta(seconds=5)
-        if self._clock() % 15 < _PROMOTE_SECONDS * 2:
+        if self._clock() % 15 < _PROMOTE_IDLE_SECONDS * 2:
             start = _EPOCH
-        count, newest, _ = (await self._link.fetch("chore/promote", start=start, room=_ROOM * 2))[0]
+        count, newest, _, due = (await self._link.fetch("chore/promote", start=start, room=_ROOM * 2))[0]
         if newest is not None:
-            self._promoted_to = max(self._promoted_to, newest)
+            self._promoted_to, self._promoted_at = max(self._promoted_to, newest), self._clock()
         if count >= _ROOM * 2:
             return 0.0
-        due = await self._link.fetch("chore/next_due", start=start)
-        return min(max(due[0][0], 0.001), _PROMOTE_SECONDS) if due else _PROMOTE_SECONDS
+        is_idle = self._clock() - self._promoted_at > _IDLE_AFTER_SECONDS
+        pause = _PROMOTE_IDLE_SECONDS if is_idle else _PROMOTE_SECONDS
+        return pause if due is None else min(max(due, 0.001), pause)
 
     async def reap(self) -> float:
         """End leases that ran out, give their jobs back, drop their claim rows."""
@@ -144,8 +156,10 @@ class Chores:
         )[0]
         if jobs or dead:
             self._signals.emit(LeasesReaped(leases=len(dead), jobs=jobs, held=held))
-        await self._link.fetch("chore/forget_dead_claims", room=1000)
-        await self._link.fetch("chore/sweep_cancellations")
+        if dead or claims or self._reaps % _SWEEP_EVERY == 0:
+            await self._link.fetch("chore/forget_dead_claims", room=1000)
+            await self._link.fetch("chore/sweep_cancellations")
+        self._reaps += 1
         return 0.05 if claims >= 100 and jobs else self._config.reap_seconds
 
     async def sort_kinds(self) -> float:
@@ -154,11 +168,11 @@ class Chores:
         back = (await self._link.fetch("chore/take_in", room=_ROOM * 2))[0][0]
         aside = (await self._link.fetch("chore/set_aside", room=_ROOM * 2, patience_seconds=10.0))[0][0]
         # under a pinned horizon the head of the line lies behind all that was claimed since: spend at most a hundredth on it
-        return 0.0 if max(back, aside) >= _ROOM else max(2.0, 100 * (self._clock() - began))
+        return 0.0 if max(back, aside) >= _ROOM else max(3.0, 100 * (self._clock() - began))
 
     async def expire_holds(self) -> float:
         """Fail holds whose date has passed."""
-        return 0.0 if len(await self._link.fetch("chore/expire_holds", room=_ROOM)) >= _ROOM else 5.0
+        return 0.0 if len(await self._link.fetch("chore/expire_holds", room=_ROOM)) >= _ROOM else 10.0
 
     async def age_failed(self) -> float:
         """Move old failed jobs to the history."""

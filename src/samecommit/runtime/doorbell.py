@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from samecommit.storage.link import AsyncLink
 
 SLOTS = 64
-_CHECK_SECONDS = 2.0
+_CHECK_SECONDS = 5.0
 
 
 class Doorbell:
@@ -38,6 +38,7 @@ class Doorbell:
         self._on_grant = on_grant
         self._wanted: tuple[int, ...] = ()
         self._held: set[int] = set()
+        self._asked: set[int] = set()  # and not granted when the wait for it was over
         self._is_idle = False
         self._changed = asyncio.Event()
 
@@ -53,6 +54,13 @@ class Doorbell:
     def is_held(self) -> bool:
         """Whether every commit from now on is heard."""
         return self._is_idle and bool(self._wanted) and self._held.issuperset(self._wanted)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether commits are heard: their slots are held here, or asked for while somebody else holds or asks."""
+        return self.is_held or (
+            self._is_idle and self._link.is_open and self._held.union(self._asked).issuperset(self._wanted)
+        )
 
     def watch(self, queue_ids: Iterable[int]) -> None:
         """Set which queues to hear."""
@@ -73,7 +81,9 @@ class Doorbell:
         self._changed.clear()
         if not self._link.is_open:
             self._held.clear()
+            self._asked.clear()
         if not self._is_idle:
+            self._asked.clear()
             await self._release()
         elif missing := [slot for slot in self._wanted if slot not in self._held]:
             return await self._take(missing[0])
@@ -85,7 +95,9 @@ class Doorbell:
     async def _take(self, slot: int) -> float:
         granted = (await self._link.fetch("worker/take_bell", slot=slot))[0][0]
         if not granted:
+            self._asked = {slot}
             return random.uniform(0.001, 0.02)
+        self._asked.clear()
         self._held.add(slot)
         if self.is_held:
             self._on_grant()

@@ -2,7 +2,7 @@
 
 A turn: refresh what is known of the world when it is old (queues open, kinds that cool down, suspects), ask the executor
 for room, claim, move the marks, hand over, and sample the horizon for the next look back. When nothing was found the sleeps grow
-from 5 ms to half a second, or to two seconds while every bell is held; a bell, a new lane or a freed slot ends them.
+from 5 ms to half a second, or to a few seconds while every bell is heard; a bell, a new lane or a freed slot ends them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from samecommit.worker.executor import Executor
 
 _VIEW_SECONDS = 1.0
 _FIRST_SLEEP = 0.005
-_HELD_SLEEP = 2.0
+_HELD_SLEEP, _HEARD_SLEEP = 3.0, 2.0
 _LOOK_BACK_SECONDS = 0.025
 _SAMPLE_SECONDS = 0.01
 _DEAR_SECONDS = 0.003
@@ -117,12 +117,13 @@ class Claimer:
 
     async def _view(self) -> None:
         queues = None if self._config.queues is None else list(self._config.queues)
-        row = (await self._link.fetch("worker/view", queues=queues))[0]
+        now = self._clock()
+        self._cooling_until = {kind: until for kind, until in self._cooling_until.items() if until > now}
+        kinds = [kind for kind in self._all_kinds if kind not in self._cooling_until]
+        row = (await self._link.fetch("worker/view", queues=queues, kinds=kinds))[0]
         self._queue_ids = tuple(sorted(int(key) for key in json.loads(row[0])))
         self._marks.watch(self._queue_ids)
         self._bell.watch(self._queue_ids)
-        now = self._clock()
-        self._cooling_until = {kind: until for kind, until in self._cooling_until.items() if until > now}
         cooling = {kind: until - now for kind, until in self._cooling_until.items()} | json.loads(row[1])
         kinds = [kind for kind in self._all_kinds if kind not in cooling]
         if kinds != self._kinds:
@@ -132,8 +133,7 @@ class Claimer:
         self._viewed = self._clock()
         if cooling:
             self._viewed -= max(0.0, _VIEW_SECONDS - min(cooling.values()))
-        row = (await self._link.fetch("claim/suspects", queue_ids=list(self._queue_ids), kinds=self._kinds))[0]
-        self._suspects = row[0]
+        self._suspects = row[2]
 
     def _mode(self) -> Mode:
         now = self._clock()
@@ -235,7 +235,9 @@ class Claimer:
             return 0.0
         self._empty_turns += 1
         self._bell.set_idle(True)
-        longest = _HELD_SLEEP if self._bell.is_held else self._config.poll_seconds
+        longest = self._config.poll_seconds
+        if self._bell.is_heard:
+            longest = max(longest, _HELD_SLEEP if self._bell.is_held else _HEARD_SLEEP)
         return min(_FIRST_SLEEP * 2.0 ** min(self._empty_turns - 1, 12), longest)
 
     @property
