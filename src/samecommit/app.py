@@ -369,7 +369,7 @@ class App(Tasks):
             ConfigError: neither tasks nor destinations are declared.
         """
         self._import()
-        outbox = self._make_outbox(config)
+        outbox = self._make_outbox(config, is_relaying=relay)
         tasks = {**self.definitions, **outbox.tasks()}
         if not tasks and not (relay and self._outbox.destinations):
             msg = "this application has no tasks, so a worker would do nothing: declare some, or name their modules in imports="
@@ -382,7 +382,7 @@ class App(Tasks):
         companions: list[Companion] = []
         if settings.chores:
             companions.append(Chores(self.dsn, self.schema, settings, self.signals))
-        if relay and self._outbox.destinations:
+        if self._outbox.destinations:
             companions.append(outbox)
         return Worker(self.dsn, self.schema, tasks, settings, self.signals, __version__, companions)
 
@@ -400,11 +400,12 @@ class App(Tasks):
             raise ConfigError(msg)
         return self._make_outbox(None)
 
-    def _make_outbox(self, config: WorkerConfig | None) -> Outbox:
+    def _make_outbox(self, config: WorkerConfig | None, *, is_relaying: bool = True) -> Outbox:
         from samecommit.outbox.relays import Outbox
 
         doorbell = (config or self.worker_config).doorbell
-        return Outbox(self.dsn, self.schema, self._outbox.destinations, self.signals, doorbell=doorbell)
+        destinations = self._outbox.destinations
+        return Outbox(self.dsn, self.schema, destinations, self.signals, is_relaying=is_relaying, doorbell=doorbell)
 
     def _import(self) -> None:
         for name in self._imports:

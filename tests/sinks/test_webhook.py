@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-import re
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -11,20 +13,19 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg_pool import AsyncConnectionPool
 from tests.sinks.receiver import Receiver
 from tests.sinks.test_signatures import new_secret
 from tests.support.jobs import Jobs
 
 from samecommit import App
 from samecommit.config import WorkerConfig
-from samecommit.errors import ConfigError
-from samecommit.event import StoredEvent
+from samecommit.errors import ConfigError, SignatureRefused
+from samecommit.event import Position, StoredEvent
 from samecommit.outbox.adapter import Delivery
 from samecommit.outbox.destination import Matcher
 from samecommit.outbox.outcomes import Delivered, Outcome, Rejected, Retry
 from samecommit.outbox.signatures import verify
-from samecommit.outbox.sinks.endpoints import Endpoint, FixedEndpoints
+from samecommit.outbox.sinks.endpoints import Endpoint, FixedEndpoints, StoredEndpoints
 from samecommit.outbox.sinks.guard import Guard
 from samecommit.outbox.sinks.webhook import SCHEDULE, Webhooks
 
@@ -253,24 +254,125 @@ async def test_an_event_becomes_a_job_for_each_endpoint_and_arrives_once(
     assert rows == [("done", "deliver:hooks")] * 2
 
 
-async def test_the_pages_table_of_endpoints_works(dsn: str, conn: psycopg.Connection[Any]) -> None:
-    page = (Path(__file__).parents[2] / "docs/how-to/sinks/webhooks.md").read_text(encoding="utf-8")
-    (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class EndpointTable" in b]
-    names: dict[str, Any] = {}
-    exec(block, names)
-    conn.execute(
-        "CREATE TABLE endpoint (id text PRIMARY KEY, url text NOT NULL, type_pattern text NOT NULL,"
-        " disabled_at timestamptz, reason text)"
-    )
-    conn.execute(
-        "INSERT INTO endpoint VALUES ('acme', 'https://acme.example/', 'order.%'), ('b', 'https://b', 'lead.%')"
-    )
-    async with AsyncConnectionPool(dsn, open=False) as pool:
-        table = names["EndpointTable"](pool)
-        assert await table.wanting(EVENT) == ["acme"]
-        endpoint = await table.get("acme")
-        assert (endpoint.url, endpoint.is_enabled) == ("https://acme.example/", True)
-        await table.disable("acme", "answered 410")
-        assert await table.wanting(EVENT) == []
-        assert not (await table.get("acme")).is_enabled
-        assert await table.get("nobody") is None
+# ----------------------------------------------------------------------------------------------------- endpoints in a table
+
+
+@asynccontextmanager
+async def stored(dsn: str) -> AsyncIterator[StoredEndpoints]:
+    endpoints = StoredEndpoints(dsn)
+    try:
+        yield endpoints
+    finally:
+        await endpoints.close()
+
+
+@pytest.mark.pg15
+async def test_an_endpoint_that_answers_410_stays_disabled_over_a_restart(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    async with Receiver([(410, {}, ""), (200, {}, "")]) as receiver:
+        async with stored(dsn) as endpoints:
+            await endpoints.add("shop", receiver.url, secret=SECRET)
+            assert isinstance(await Webhooks(endpoints, guard=HERE).send(EVENT, delivery()), Rejected)
+        async with stored(dsn) as again:
+            sending = Webhooks(again, guard=HERE)
+            assert await sending.targets(EVENT) == []
+            assert await sending.send(EVENT, delivery()) == Rejected("endpoint 'shop' is disabled")
+            row = conn.execute(
+                "SELECT disabled_at > now() - interval '1 minute', disabled_reason, host FROM samecommit.endpoints"
+            )
+            assert row.fetchone() == (
+                True,
+                "endpoint 'shop' answered 410: it was disabled",
+                f"127.0.0.1:{receiver.port}",
+            )
+            await again.disable("shop", "once more")
+            assert conn.execute("SELECT disabled_reason FROM samecommit.endpoints").fetchone() != ("once more",)
+            assert await again.enable("shop")
+            assert isinstance(await sending.send(EVENT, delivery()), Delivered)
+        assert len(receiver.got) == 2
+
+
+async def test_a_secret_is_made_and_replaced_with_both_signing_for_a_while(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    async with stored(dsn) as endpoints, Receiver() as receiver:
+        first = await endpoints.add("shop", receiver.url)
+        assert await endpoints.add("shop", receiver.url, matches="order.*") == first, "another URL keeps the secret"
+        second = await endpoints.rotate("shop")
+        sending = Webhooks(endpoints, guard=HERE)
+        await sending.send(EVENT, delivery())
+        conn.execute("UPDATE samecommit.endpoint SET old_until_at = clock_timestamp()")
+        await sending.send(EVENT, delivery())
+        (early, body), (late, _) = receiver.got
+        for secret in (first, second):
+            assert verify(early, body, [secret], time.time()) == "e1"
+        assert verify(late, body, [second], time.time()) == "e1"
+        with pytest.raises(SignatureRefused):
+            verify(late, body, [first], time.time())
+        third = await endpoints.rotate("shop", keep_seconds=0)
+        assert (await endpoints.get("shop") or hooks).keys() == [third]  # type: ignore[union-attr]
+        assert len({first, second, third}) == 3
+        assert await endpoints.remove("shop")
+        assert not await endpoints.remove("shop")
+        assert await endpoints.get("shop") is None
+
+
+async def test_what_no_endpoint_can_be_is_refused(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    async with stored(dsn) as endpoints:
+        await endpoints.add("there", "https://example.com/", secret=SECRET)
+        with pytest.raises(ConfigError, match="'there' has another secret: change it with rotate_endpoint"):
+            await endpoints.add("there", "https://example.com/", secret=new_secret())
+        with pytest.raises(ConfigError, match="no endpoint 'nobody'"):
+            await endpoints.rotate("nobody")
+        for given, complaint in (
+            (("a b", "https://example.com/"), "endpoint 'a b'"),
+            (("x", "ftp://example.com/"), "URL of endpoint 'x'"),
+            (("x", "https://exa mple.com/"), "URL of endpoint 'x'"),
+        ):
+            with pytest.raises(ConfigError, match=complaint):
+                await endpoints.add(*given)
+        with pytest.raises(ConfigError, match="the secret cannot be used"):
+            await endpoints.add("x", "https://example.com/", secret="hunter2")
+    with pytest.raises(psycopg.Error, match="endpoint 'x' matches"):
+        conn.execute("SELECT samecommit.add_endpoint('x', 'https://example.com', '{or*der}')")
+    assert conn.execute("SELECT id FROM samecommit.endpoint").fetchall() == [("there",)]
+
+
+def stored_event(window: int, type_: str = "order.placed") -> StoredEvent:
+    return replace(EVENT, position=Position(window, 1), type=type_)
+
+
+async def test_an_endpoint_gets_what_comes_after_it_was_added(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    """What was read for a window of the log says nothing of a later one."""
+    async with stored(dsn) as endpoints:
+        await endpoints.add("all", "https://example.com/a")
+        assert await endpoints.wanting(stored_event(3)) == ["all"]
+        conn.execute(
+            "SELECT samecommit.add_endpoint('orders', 'https://user:pass@example.com:8443/?token=x', '{order.*}')"
+        )
+        assert await endpoints.wanting(stored_event(3)) == ["all"]
+        assert await endpoints.wanting(stored_event(4)) == ["all", "orders"]
+        assert await endpoints.wanting(stored_event(4, "lead.created")) == ["all"]
+        assert await endpoints.wanting(EVENT) == ["all", "orders"]
+    host = conn.execute("SELECT host FROM samecommit.endpoints WHERE id = 'orders'").fetchone()
+    assert host == ("example.com:8443",)
+
+
+@pytest.mark.parametrize("relay", [True, False])
+async def test_a_worker_closes_what_its_adapters_hold(dsn: str, relay: bool) -> None:
+    closed: list[bool] = []
+
+    class Holding(FixedEndpoints):
+        async def close(self) -> None:
+            closed.append(True)
+
+    app = App(dsn)
+    app.destination("hooks")(Webhooks(Holding([])))
+    worker = app.worker(relay=relay)
+    running = asyncio.create_task(worker.run())
+    await worker.started()
+    assert not closed
+    worker.stop()
+    await running
+    assert closed == [True]

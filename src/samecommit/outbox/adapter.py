@@ -72,6 +72,15 @@ class FansOut(Protocol):
 
 
 @runtime_checkable
+class Closes(Protocol):
+    """An adapter that holds something open: closed when the worker or relay ends."""
+
+    async def close(self) -> None:
+        """Let go of everything; may be used again after that."""
+        ...
+
+
+@runtime_checkable
 class Complains(Protocol):
     """An adapter that can refuse an event when it is emitted; as `Sink.complaint`."""
 

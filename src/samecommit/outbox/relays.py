@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from samecommit.definition import TaskDefinition
+from samecommit.outbox.adapter import Closes
 from samecommit.outbox.deliver import Deliverer
 from samecommit.outbox.destination import Destination, JobDestination, StreamDestination
 from samecommit.outbox.expand import Expander
@@ -36,6 +38,7 @@ class Outbox:
         schema: the installation.
         destinations: where events go.
         signals: where it tells what happens.
+        is_relaying: False only lends `tasks` to a worker, while relays run elsewhere.
         doorbell: False polls only (behind a transaction pooler).
         keep_days: how long the log is kept; longer while a destination still needs it.
     """
@@ -47,10 +50,12 @@ class Outbox:
         destinations: Sequence[Destination],
         signals: Signals | None = None,
         *,
+        is_relaying: bool = True,
         doorbell: bool = True,
         keep_days: int = 3,
     ) -> None:
         self._destinations, self._signals = tuple(destinations), signals or Signals()
+        self._is_relaying = is_relaying
         self._has_doorbell, self._keep_days = doorbell, keep_days
         self._links = {name: AsyncLink(dsn, schema, f"outbox {name}") for name in ("read", "write", "bell", "listen")}
         self._links["deliver"] = AsyncLink(dsn, schema, "outbox deliver")
@@ -89,6 +94,8 @@ class Outbox:
         Raises:
             LinkDown: the database cannot be reached.
         """
+        if not self._is_relaying:
+            return
         read, write = SharedLink(self._links["read"]), SharedLink(self._links["write"])
         await self._links["keep"].fetch("event/rebase")
         for destination in self._destinations:
@@ -200,3 +207,7 @@ class Outbox:
         await asyncio.gather(*(relay.stop() for relay in self._relays.values()), return_exceptions=True)
         for link in self._links.values():
             await link.close()
+        for destination in self._destinations:
+            if isinstance(destination, JobDestination) and isinstance(destination.adapter, Closes):
+                with suppress(Exception):  # it is given up anyway
+                    await asyncio.wait_for(destination.adapter.close(), _STOP_SECONDS)

@@ -68,6 +68,9 @@ FUNCTIONS: Grants = {
     "resume_destination": _FOR_OPERATORS,
     "add_destination": {"worker": _RUN, "operator": _RUN},
     "remove_destination": _FOR_OPERATORS,
+    **dict.fromkeys(("add_endpoint", "rotate_endpoint", "enable_endpoint", "remove_endpoint"), _FOR_OPERATORS),
+    "disable_endpoint": {"worker": _RUN, "operator": _RUN},
+    "usable_secret": _INTERNAL,
     "ring": _FOR_WORKERS,
     "take_bell": _FOR_WORKERS,
     "make_day": {"maintainer": _RUN, "worker": _RUN},
@@ -103,7 +106,10 @@ FUNCTIONS: Grants = {
 
 VIEWS: Grants = {
     "jobs": {"worker": _READ, "operator": _READ, "viewer": _READ},
-    **{name: {"operator": _READ, "viewer": _READ} for name in ("running", "attempts", "failure_groups", "queues")},
+    **{
+        name: {"operator": _READ, "viewer": _READ}
+        for name in ("running", "attempts", "failure_groups", "queues", "endpoints")
+    },
 }
 
 _WORKED_ON = (
@@ -124,6 +130,7 @@ TABLES: Grants = {
     **{name: {"worker": _WRITE, "operator": _READ} for name in _LOOKED_AT},
     **{name: {"worker": _WRITE} for name in _WORKED_ON},
     "queue": {"worker": _READ, "operator": _READ},
+    "endpoint": {"worker": _READ},
     **dict.fromkeys(("inbox_a", "inbox_b", "inbox_newest"), _INTERNAL),
     "setting": {"worker": _READ},
     "migration": {"worker": _READ, "operator": _READ, "viewer": _READ},

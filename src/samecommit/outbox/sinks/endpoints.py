@@ -8,9 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+import psycopg
+
 from samecommit.errors import ConfigError
-from samecommit.event import Event
+from samecommit.event import Event, StoredEvent
 from samecommit.outbox.destination import Matcher
+from samecommit.outbox.log import SharedLink
+from samecommit.storage.link import AsyncLink
+from samecommit.storage.query import check_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,98 @@ class FixedEndpoints:
     async def disable(self, endpoint_id: str, reason: str) -> None:  # noqa: ARG002 - there is no place for the reason
         """Send nothing more to one of them."""
         self._endpoints[endpoint_id] = replace(self._endpoints[endpoint_id], is_enabled=False)
+
+
+class StoredEndpoints:
+    """Endpoints in a table of the installation: shared by all processes, kept over restarts.
+
+    The verbs are functions in SQL, too, for whoever changes endpoints in a transaction of its own (``add_endpoint`` and so on).
+
+    Args:
+        dsn: the installation's database.
+        schema: its schema.
+    """
+
+    def __init__(self, dsn: str, schema: str = "samecommit") -> None:
+        self._link = SharedLink(AsyncLink(dsn, check_schema(schema), "endpoints"))
+        self._window = -1
+        self._wanting: dict[str, list[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<StoredEndpoints in {self._link.link.schema!r}>"
+
+    async def close(self) -> None:
+        """Close the connection; the next call opens a new one."""
+        await self._link.link.close()
+
+    async def add(
+        self, endpoint_id: str, url: str, *, matches: Iterable[str] = ("*",), secret: str | None = None
+    ) -> str:
+        """Add an endpoint, or give it another URL and other types; its secret, which its receiver needs.
+
+        Args:
+            endpoint_id: chosen once: 1 to 100 letters, digits and ``_``, ``.``, ``-``.
+            url: where it listens.
+            matches: which event types.
+            secret: ``whsec_...``, ``env:NAME`` or ``file:/path``; None makes a new one.
+
+        Raises:
+            ConfigError: one of these cannot be used; says which. Or it is there with another secret.
+        """
+        return await self._changed(
+            "add", id=endpoint_id, url=url, matches=list(Matcher(matches).patterns), secret=secret
+        )
+
+    async def rotate(self, endpoint_id: str, secret: str | None = None, *, keep_seconds: float = 86_400.0) -> str:
+        """Give an endpoint a new secret, and return it; for so long requests are signed with the one before, too.
+
+        Raises:
+            ConfigError: there is no such endpoint, or the secret cannot be used.
+        """
+        return await self._changed("rotate", id=endpoint_id, secret=secret, keep_seconds=keep_seconds)
+
+    async def disable(self, endpoint_id: str, reason: str) -> None:
+        """Send nothing more to an endpoint; what it has not got by then fails."""
+        await self._link.fetch("endpoint/disable", id=endpoint_id, reason=reason)
+
+    async def enable(self, endpoint_id: str) -> bool:
+        """Send to an endpoint again what comes from now on; whether it is there."""
+        return bool((await self._link.fetch("endpoint/enable", id=endpoint_id))[0][0])
+
+    async def remove(self, endpoint_id: str) -> bool:
+        """Forget an endpoint; whether it was there."""
+        return bool((await self._link.fetch("endpoint/remove", id=endpoint_id))[0][0])
+
+    async def get(self, endpoint_id: str) -> Endpoint | None:
+        """Return one of them as it is now."""
+        rows = await self._link.fetch("endpoint/get", id=endpoint_id)
+        if not rows:
+            return None
+        url, secrets, matches, is_enabled = rows[0]
+        return Endpoint(id=endpoint_id, url=url, secrets=secrets, matches=Matcher(matches), is_enabled=is_enabled)
+
+    async def wanting(self, event: Event) -> Sequence[str]:
+        """Return the ids of those that want an event.
+
+        What was read is good for all events of the same window of the log, and of those before: they were there by then.
+        """
+        position = event.position if isinstance(event, StoredEvent) else None
+        if position is None or position.window > self._window:
+            self._wanting.clear()
+            self._window = -1 if position is None else position.window
+        known = self._wanting.get(event.type)
+        if known is None:
+            rows = await self._link.fetch("endpoint/wanting", type=event.type)
+            known = self._wanting[event.type] = [row[0] for row in rows]
+        return known
+
+    async def _changed(self, verb: str, **values: object) -> str:
+        try:
+            return str((await self._link.fetch(f"endpoint/{verb}", **values))[0][0])
+        except psycopg.Error as error:
+            if error.sqlstate != "SC004":
+                raise
+            raise ConfigError(f"{error.diag.message_primary}: {error.diag.message_hint}") from error
 
 
 def secret_at(text: str) -> str:

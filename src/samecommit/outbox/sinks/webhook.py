@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from samecommit.event import Event, StoredEvent
-from samecommit.outbox.adapter import Delivery
+from samecommit.outbox.adapter import Closes, Delivery
 from samecommit.outbox.outcomes import Delivered, Outcome, Rejected, Retry
 from samecommit.outbox.signatures import sign
 from samecommit.outbox.sinks.endpoints import Endpoint, Endpoints
@@ -76,6 +76,11 @@ class Webhooks:
 
     def complaint(self, event: Event) -> str | None:
         """Take every event."""
+
+    async def close(self) -> None:
+        """Close what the endpoints are read with."""
+        if isinstance(self._endpoints, Closes):
+            await self._endpoints.close()
 
     async def send(self, event: StoredEvent, delivery: Delivery) -> Outcome:
         """Send the event to one endpoint.
