@@ -23,6 +23,7 @@ from samecommit.worker.executor import Executor
 
 _VIEW_SECONDS = 1.0
 _FIRST_SLEEP = 0.005
+_PACE_SECONDS = 0.002
 _HELD_SLEEP, _HEARD_SLEEP = 3.0, 2.0
 _LOOK_BACK_SECONDS = 0.025
 _SAMPLE_SECONDS = 0.01
@@ -74,6 +75,7 @@ class Claimer:
         self._look_seconds = 0.0
         self._has_new_lanes = False
         self._empty_turns = 0
+        self._paced_until = -1e9
         self._suspects: int | None = None
         self._suspect_since: float | None = None
         self._suspects_at = -1e9
@@ -109,6 +111,8 @@ class Claimer:
             return await self._take_suspects(lease_id, self._suspects)
         if not self._queue_ids:
             return _VIEW_SECONDS
+        if (wait := self._paced_until - self._clock()) > 0:
+            return wait
         room = self._executor.room()
         if room <= 0:
             self._bell.set_idle(False)
@@ -229,7 +233,9 @@ class Claimer:
             return 0.0
         if count:
             self._empty_turns = 0
-            return 0.001
+            if count < room:  # the line is empty: what comes next may come together, bell or not
+                self._paced_until = self._clock() + _PACE_SECONDS
+            return _PACE_SECONDS
         if self._has_new_lanes:
             self._has_new_lanes = False
             return 0.0

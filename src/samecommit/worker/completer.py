@@ -1,6 +1,6 @@
 """Writes the ends of attempts in groups that grow with the load: what arrives while one write is under way is the next.
 
-An idle worker writes at once; a busy one writes hundreds of rows a statement. Every row is fenced by (id, claim_id). Rows
+An idle worker writes at once, a trickle waits for the rest of 5 ms, and a busy one writes hundreds of rows a statement. Every row is fenced by (id, claim_id). Rows
 that do not come back are looked at: still ours means locked by somebody (tried again, alone), else it was fenced off.
 A group that fails as a whole is written row by row, so that one bad row fails alone; a failure that cannot be written as it
 is, is written as a mark.
@@ -24,7 +24,9 @@ from samecommit.worker.verdict import Drop, End, Settle, Verdict
 
 _MOST_ROWS = 1000
 _IDLE_SECONDS = 0.25
-_FORGET_AT = 16
+_FORGET_AT = 256
+_PACE_SECONDS = 0.005
+_FULL_ROWS = 64
 
 
 class EndRow(NamedTuple):
@@ -85,6 +87,8 @@ class Completer:
         self._told: list[int] = []
         self._generation = 0
         self._looked_for_cancels = 0.0
+        self._wrote = -1e9
+        self.is_closing = False
         self.refused = 0
         self.written = 0
 
@@ -94,7 +98,7 @@ class Completer:
     @property
     def is_empty(self) -> bool:
         """Whether everything is written."""
-        return not (self._done_ids or self._ends or self._settles or self._verify)
+        return not (self._done_ids or self._ends or self._settles or self._verify or (self.is_closing and self._forget))
 
     def claimed(self, claim_id: int, count: int) -> None:
         """Count a claim's jobs, so that its row goes when the last one has ended."""
@@ -147,6 +151,8 @@ class Completer:
 
     async def run_once(self) -> float:
         """Write what there is; one turn."""
+        if (wait := self._pause()) > 0:
+            return wait
         if self._done_ids:
             await self._write_done()
         if self._ends:
@@ -155,12 +161,28 @@ class Completer:
             await self._write_settles()
         if self._verify:
             await self._verify_ends()
-        if len(self._forget) >= _FORGET_AT or (self._forget and self.is_empty):
+        if len(self._forget) >= _FORGET_AT or self.is_closing:
+            await self._forget_claims()
+        await self._look_around()
+        return 0.0 if not self.is_empty else _IDLE_SECONDS
+
+    def _pause(self) -> float:
+        """Seconds to wait before the next write: a trickle of ends, each of which could be a commit, shares a few of them."""
+        now = asyncio.get_running_loop().time()
+        waiting = len(self._done_ids) + len(self._ends) + len(self._settles)
+        if not waiting:
+            return 0.0
+        wait = self._wrote + _PACE_SECONDS - now
+        if wait > 0 and waiting < _FULL_ROWS and not self.is_closing:
+            return wait
+        self._wrote = now
+        return 0.0
+
+    async def _forget_claims(self) -> None:
+        if self._forget:
             forget = list(self._forget)
             await self._link.fetch("claim/forget", claim_ids=forget)
             del self._forget[: len(forget)]
-        await self._look_around()
-        return 0.0 if not self.is_empty else _IDLE_SECONDS
 
     def ask_for_cancels(self) -> None:
         """Look for cancellations at once."""
@@ -172,6 +194,7 @@ class Completer:
         if now - self._looked_for_cancels < _IDLE_SECONDS:
             return
         self._looked_for_cancels = now
+        await self._forget_claims()
         if self._dirty:
             await self._write_records()
         if self._told:

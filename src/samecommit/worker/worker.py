@@ -262,6 +262,7 @@ class Worker:
 
     async def _write_out(self, timeout_seconds: float = 5.0) -> None:
         until = self._loop.time() + timeout_seconds
+        self.completer.is_closing = True
         while not self.completer.is_empty and self._loop.time() < until:
             self._services["completer"].wake()
             await asyncio.sleep(0.01)
