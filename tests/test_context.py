@@ -59,7 +59,7 @@ def test_attempts_count_from_one() -> None:
 
 
 def test_the_effect_key_is_the_job_s_own_unless_one_was_given() -> None:
-    assert Context(job(), Run()).effect_key == "here:7"
+    assert Context(job(), Run()).effect_key == "here:7:1767225600000000"
     assert Context(job(effect_key="order:1"), Run()).effect_key == "order:1"
 
 

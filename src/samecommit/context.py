@@ -6,9 +6,12 @@ The work behind a context is done by a `Run` (the worker's, or the one of ``same
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from samecommit.job import Job
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Run(Protocol):
@@ -47,8 +50,13 @@ class BaseContext:
 
     @property
     def effect_key(self) -> str:
-        """What to send as an idempotency key: the same for every attempt of this job, and for no other job."""
-        return self.job.effect_key or f"{self._run.installation}:{self.job.id}"
+        """What to send as an idempotency key: the same for every attempt of this job, and for no other job.
+
+        The moment is part of it, because a database that was set back (restored, or failed over without all that was
+        committed) gives the ids behind that point a second time.
+        """
+        created = (self.job.created_at - _EPOCH) // timedelta(microseconds=1)
+        return self.job.effect_key or f"{self._run.installation}:{self.job.id}:{created}"
 
     @property
     def cancel_requested(self) -> bool:

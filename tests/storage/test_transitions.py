@@ -232,7 +232,8 @@ def test_a_replay_has_effects_of_its_own_unless_told(jobs: Jobs, actor: Actor) -
     stored = jobs.all("SELECT replay_of, effect_key FROM $.job WHERE replay_of IS NOT NULL ORDER BY id")
     assert sorted(stored[:2]) == [(named, None), (plain, None)]
     installation = jobs.value("SELECT value #>> '{}' FROM $.setting WHERE name = 'installation'")
-    assert sorted(stored[2:]) == [(named, "order:1"), (plain, f"{installation}:{plain}")]
+    created = jobs.value("SELECT (extract(epoch FROM created_at) * 1000000)::bigint FROM $.job WHERE id = %s", plain)
+    assert sorted(stored[2:]) == [(named, "order:1"), (plain, f"{installation}:{plain}:{created}")]
 
 
 @pytest.mark.parametrize("call", ["cancel(%s)", "hold(%s, 'x')", "release(%s)", "retry(%s)"])

@@ -77,7 +77,7 @@ class Database:
 @contextmanager
 def started(version: str, settings: dict[str, str] | None = None) -> Iterator[Database]:
     """Start the server of that version, or skip; with ``SAMECOMMIT_CI=1`` a missing one fails."""
-    with _binaries(version), _in_memory():
+    with binaries(version), _in_memory():
         server = EmbeddedServer(settings=SETTINGS if settings is None else settings).start()
     assert server.version.startswith(version.removeprefix("pg")), server.version
     database = Database(server)
@@ -100,7 +100,7 @@ def _in_memory() -> Iterator[None]:
 
 
 @contextmanager
-def _binaries(version: str) -> Iterator[None]:
+def binaries(version: str) -> Iterator[None]:
     before = os.environ.pop(_PG_BIN, None)
     try:
         if version != "pg18":

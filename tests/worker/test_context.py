@@ -44,7 +44,8 @@ async def test_a_context_knows_its_job(app: App, jobs: Jobs) -> None:
     assert [ctx.attempt for ctx in mine] == [1, 2, 3]
     assert (mine[0].job.kind, mine[0].job.tags, mine[0].job.meta) == ("work", ["a"], {"actor": "anna"})
     installation = jobs.value("SELECT value #>> '{}' FROM $.setting WHERE name = 'installation'")
-    assert {ctx.effect_key for ctx in mine} == {f"{installation}:{job_id}"}
+    created = jobs.value("SELECT (extract(epoch FROM created_at) * 1000000)::bigint FROM $.jobs WHERE id = %s", job_id)
+    assert {ctx.effect_key for ctx in mine} == {f"{installation}:{job_id}:{created}"}
     assert {ctx.effect_key for ctx in seen if ctx.job.id == named} == {"order:1"}
 
 

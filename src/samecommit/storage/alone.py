@@ -14,6 +14,7 @@ from samecommit.job import Enqueued, NewJob
 from samecommit.storage.connections import Steps, fetch, perform
 from samecommit.storage.enqueue import enqueue
 from samecommit.storage.query import statement
+from samecommit.storage.session import as_writer
 
 R = TypeVar("R")
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.005, 0.5, 1.5
@@ -36,7 +37,7 @@ def store(dsn: str, schema: str, job: NewJob[R]) -> Enqueued[R]:
     Raises:
         CommitUnknown: the connection was lost before the answer came.
     """
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    with psycopg.connect(dsn, autocommit=True, **as_writer(dsn)) as conn:
         try:
             stored: Enqueued[R] = perform(conn, enqueue(job, schema, own_transaction=True))
         except psycopg.OperationalError as error:
@@ -46,7 +47,7 @@ def store(dsn: str, schema: str, job: NewJob[R]) -> Enqueued[R]:
 
 async def store_async(dsn: str, schema: str, job: NewJob[R]) -> Enqueued[R]:
     """Store the job and commit; errors as `store`."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True, **as_writer(dsn)) as conn:
         try:
             stored: Enqueued[R] = await perform(conn, enqueue(job, schema, own_transaction=True))
         except psycopg.OperationalError as error:

@@ -20,7 +20,13 @@ from psycopg import errors as pg
 
 from samecommit.faultpoints import FAULTS, hit
 from samecommit.storage.query import statement, with_names
-from samecommit.storage.session import as_local_statement, as_startup_options, refuses_options, session_settings
+from samecommit.storage.session import (
+    as_local_statement,
+    as_startup_options,
+    as_writer,
+    refuses_options,
+    session_settings,
+)
 
 Row: TypeAlias = tuple[Any, ...]
 _CONNECT_SECONDS = 10
@@ -126,6 +132,7 @@ class AsyncLink:
                 self.dsn,
                 autocommit=True,
                 application_name=f"samecommit {self.name}"[:63],
+                **as_writer(self.dsn),
                 **self._options(),
             )
         except psycopg.Error as error:

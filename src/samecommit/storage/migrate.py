@@ -10,6 +10,7 @@ import psycopg
 from samecommit.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
 from samecommit.storage.query import check_schema, migration_files, quote_literal, quote_name, render, statement
 from samecommit.storage.roles import keep_roles
+from samecommit.storage.session import as_writer
 
 Connection: TypeAlias = psycopg.Connection[Any]
 _OPTIONS = "-c search_path=pg_catalog -c lock_timeout=60s -c client_min_messages=warning"
@@ -90,7 +91,8 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
         SchemaTooNew: the schema was made by a newer version.
     """
     check_schema(schema)
-    with psycopg.connect(dsn, autocommit=True, application_name="samecommit migrate", options=_OPTIONS) as conn:
+    name = "samecommit migrate"
+    with psycopg.connect(dsn, autocommit=True, application_name=name, options=_OPTIONS, **as_writer(dsn)) as conn:
         _ask(conn, schema, "migrate/lock")
         if not _ask(conn, schema, "migrate/schema_exists"):
             _run(conn, schema, "migrate/make_schema")

@@ -7,6 +7,9 @@ of 7). Every hot statement is an index walk, so the alternatives are switched of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict
 
 from samecommit.storage.query import quote_literal
 
@@ -61,6 +64,11 @@ def as_local_statement(settings: Mapping[str, str]) -> bytes:
         if name not in _NOT_LOCAL
     ]
     return ("SELECT " + ", ".join(calls)).encode()
+
+
+def as_writer(dsn: str) -> dict[str, Any]:
+    """Return what a connection asks for beside its DSN so that, of several hosts, it gets the one that takes writes."""
+    return {} if "target_session_attrs" in conninfo_to_dict(dsn) else {"target_session_attrs": "read-write"}
 
 
 def refuses_options(error: BaseException) -> bool:

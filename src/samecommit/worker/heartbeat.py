@@ -25,7 +25,7 @@ from samecommit.faultpoints import FAULTS, hit
 from samecommit.signals import CopyFound, ServiceFailed, Signals
 from samecommit.storage.link import hang_up
 from samecommit.storage.query import statement
-from samecommit.storage.session import as_local_statement, as_startup_options, session_settings
+from samecommit.storage.session import as_local_statement, as_startup_options, as_writer, session_settings
 
 _ANSWER_SECONDS, _COPY_SECONDS = 8.0, 1.0
 
@@ -217,6 +217,7 @@ class Heartbeat(threading.Thread):
             keepalives_idle=5,
             tcp_user_timeout=10_000,
             prepare_threshold=None,
+            **as_writer(self._dsn),
             **options,
         )
 

@@ -26,6 +26,7 @@ from samecommit.runtime.listener import Listener
 from samecommit.runtime.service import Companion, Service
 from samecommit.signals import LeaseWasLost, Signals, WorkerStarted, WorkerStopped
 from samecommit.storage.link import AsyncLink
+from samecommit.storage.session import as_writer
 from samecommit.worker.attempt import Attempt
 from samecommit.worker.claimer import Claimer
 from samecommit.worker.completer import Completer
@@ -302,6 +303,7 @@ class Worker:
             "kwargs": {
                 "autocommit": True,
                 "application_name": "samecommit handler",
+                **as_writer(self.dsn),
                 **({"prepare_threshold": None} if self.is_pooled else {}),
             },
         }

@@ -732,7 +732,7 @@ BEGIN ATOMIC
                f.max_attempts, f.retention, f.payload_version, f.kind, f.tags,
                CASE WHEN replay.keep_effect_key
                     THEN coalesce(f.effect_key, (SELECT s.value #>> '{}' FROM :"schema".setting AS s WHERE s.name = 'installation')
-                                                || ':' || f.id) END,
+                                                || ':' || f.id || ':' || (extract(epoch FROM f.created_at) * 1000000)::bigint) END,
                f.unique_scope, f.unique_key, f.meta, CASE WHEN pg_column_size(f.whole) <= 2000 THEN f.whole END
         FROM filled AS f
         JOIN placed AS p ON p.job_id = f.new_id AND p.holder = f.new_id
