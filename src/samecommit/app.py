@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -28,10 +28,12 @@ from samecommit.task import Task
 
 if TYPE_CHECKING:
     from samecommit.embedded import EmbeddedServer
+    from samecommit.outbox.destination import Destination
     from samecommit.outbox.relays import Outbox
     from samecommit.runtime.service import Companion
     from samecommit.storage.alone import End
     from samecommit.storage.migrate import Migration
+    from samecommit.storage.operate_outbox import OutboxOperator
     from samecommit.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -203,6 +205,10 @@ class App(Tasks):
         """Where the database is."""
         return self._dsn if self._dsn is not None else os.environ.get("SAMECOMMIT_DSN", "")
 
+    @dsn.setter
+    def dsn(self, dsn: str) -> None:
+        self._dsn = dsn
+
     @property
     def server(self) -> EmbeddedServer | None:
         """The embedded server, if there is one."""
@@ -369,7 +375,7 @@ class App(Tasks):
             ConfigError: neither tasks nor destinations are declared.
         """
         self._import()
-        outbox = self._make_outbox(config, is_relaying=relay)
+        outbox = self._make_outbox(config, self._outbox.destinations, is_relaying=relay)
         tasks = {**self.definitions, **outbox.tasks()}
         if not tasks and not (relay and self._outbox.destinations):
             msg = "this application has no tasks, so a worker would do nothing: declare some, or name their modules in imports="
@@ -386,25 +392,50 @@ class App(Tasks):
             companions.append(outbox)
         return Worker(self.dsn, self.schema, tasks, settings, self.signals, __version__, companions)
 
-    def relay(self) -> Outbox:
+    def relay(self, config: WorkerConfig | None = None, *, only: Iterable[str] | None = None) -> Outbox:
         """Return the relay of this application's events alone; ``await relay.run()`` works until ``relay.stop()``.
 
         Jobs that it makes for job destinations are run by workers.
 
+        Args:
+            config: in place of the application's settings.
+            only: the names of the destinations to relay to; None is all of them.
+
         Raises:
-            ConfigError: no destination is declared.
+            ConfigError: no destination is declared, or none of a name in ``only``.
         """
-        self._import()
-        if not self._outbox.destinations:
+        known = {destination.name: destination for destination in self.destinations()}
+        if not known:
             msg = "this application has no destinations, so a relay would do nothing: declare some, or name their modules in imports="
             raise ConfigError(msg)
-        return self._make_outbox(None)
+        chosen = list(known if only is None else only)
+        if unknown := [name for name in chosen if name not in known]:
+            raise ConfigError(f"no destination is named {unknown[0]!r}: there are {', '.join(map(repr, known))}")
+        return self._make_outbox(config, [known[name] for name in chosen])
 
-    def _make_outbox(self, config: WorkerConfig | None, *, is_relaying: bool = True) -> Outbox:
+    def destinations(self) -> tuple[Destination, ...]:
+        """Return where this application's events go."""
+        self._import()
+        return self._outbox.destinations
+
+    def outbox(self) -> OutboxOperator:
+        """Return what an operator can ask and do about the outbox, on a connection of its own.
+
+        Example: ``with app.outbox() as outbox: outbox.replay("crm", EventFilter(keys=["42"]))``.
+
+        Raises:
+            SchemaError: the schema is missing or does not fit this code.
+        """
+        from samecommit.storage.operate_outbox import OutboxOperator
+
+        return OutboxOperator.connect(self.dsn, self.schema)
+
+    def _make_outbox(
+        self, config: WorkerConfig | None, destinations: Sequence[Destination], *, is_relaying: bool = True
+    ) -> Outbox:
         from samecommit.outbox.relays import Outbox
 
         doorbell = (config or self.worker_config).doorbell
-        destinations = self._outbox.destinations
         return Outbox(self.dsn, self.schema, destinations, self.signals, is_relaying=is_relaying, doorbell=doorbell)
 
     def _import(self) -> None:

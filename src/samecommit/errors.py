@@ -22,6 +22,7 @@
     │   ├── SchemaTooOld         run the migration
     │   └── SchemaTooNew         upgrade the package
     ├── UnknownJob               no job has that id (any more)
+    ├── UnknownDestination       no destination of the outbox has that name
     ├── SignatureRefused         a webhook that nobody with the secret has sent, or too long ago
     ├── LeaseLost                this run no longer owns its job: all its writes are refused
     ├── JobError                 what ``app.result`` raises for a job that failed or was cancelled
@@ -124,6 +125,10 @@ class SchemaTooNew(SchemaError):
 
 class UnknownJob(SamecommitError):
     """No job with that id is stored any more."""
+
+
+class UnknownDestination(SamecommitError):
+    """No destination of the outbox has that name in the database."""
 
 
 class SignatureRefused(SamecommitError):

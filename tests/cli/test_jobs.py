@@ -232,14 +232,14 @@ def test_what_is_no_id_is_wrong_usage(on_database: Samecommit, ids: str) -> None
 
 def test_a_list_never_looks_at_more_than_its_steps(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = list[str]()
-    run = Operator._run
+    run = Operator.ask
 
     def counted(self: Operator, label: str, **values: Any) -> list[dict[str, Any]]:
         labels.append(label)
         assert values["walk"] <= 20_000
         return run(self, label, **values)
 
-    monkeypatch.setattr(Operator, "_run", counted)
+    monkeypatch.setattr(Operator, "ask", counted)
     with Operator.connect(dsn, "samecommit") as operator:
         operator.jobs(JobFilter(kind="rare"))
     assert labels == ["operate/jobs"]

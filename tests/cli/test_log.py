@@ -6,6 +6,14 @@ import pytest
 
 from samecommit.cli.log import Log
 from samecommit.cli.news import news
+from samecommit.outbox.told import (
+    DestinationRecovered,
+    DestinationStopped,
+    EventParked,
+    RelayStarted,
+    RelayStopped,
+    RepeatPossible,
+)
 from samecommit.signals import (
     JobFailed,
     JobsClaimed,
@@ -76,6 +84,20 @@ def test_a_failure_is_one_object_for_programs() -> None:
         (ChildEnded(number=1, pid=9, status=1, lived_seconds=1, restart_seconds=None), "error", "status 1"),
         (ChildEnded(number=1, pid=9, status=0, lived_seconds=1, restart_seconds=None), "info", "status 0"),
         (ChildKilled(number=1, pid=9), "error", "was killed"),
+        (RelayStarted(destination="d", shard=0, is_clean=False), "info", "relays to d/0, after one that was cut off"),
+        (RelayStopped(destination="d", shard=0, reason="asked"), "info", "relays to d/0 no more: asked"),
+        (
+            DestinationStopped(destination="d", shard=0, state="down", reason="no route", retry_seconds=2),
+            "warning",
+            "d is down, next try in 2.0 s: no route",
+        ),
+        (DestinationRecovered(destination="d", shard=0), "info", "d takes events again"),
+        (
+            EventParked(destination="d", number=7, key=None, state="dead", reason="odd"),
+            "error",
+            "event 7 waits for a person",
+        ),
+        (RepeatPossible(destination="d", count=3, reason="cut off"), "warning", "3 events are sent again to d"),
         (StopPassedOn(received="SIGTERM", times=1, children=2), "info", "stopping 2 workers; again to stop now"),
         (StopPassedOn(received="SIGTERM", times=2, children=2), "info", "again to kill"),
         (StopPassedOn(received="SIGTERM", times=9, children=2), "info", "killing"),

@@ -38,6 +38,11 @@ CAUSES: list[tuple[str, str, list[Any], str]] = [
     ("SC004", 'enqueue_many(\'[{"kind": "work", "colour": 1}]\')', [], "unknown key"),
     ("SC004", "create_queue('mail', 'for ever')", [], "unknown retention 'for ever'"),
     ("SC004", "create_queue(E'a\\tb')", [], "queue name"),
+    ("SC004", "replay_events('there')", [], "a replay of everything"),
+    ("SC004", "replay_events('there', keys => '{a}', per_second => 0)", [], "a rate of 0"),
+    ("SC004", "replay_events('there', until_at => '2000-01-01')", [], "all of it is gone"),
+    ("SC004", "replay_events('there', since_at => '2000-01-02', until_at => '2000-01-01')", [], "nothing was emitted"),
+    ("SC006", "replay_events('nowhere', keys => '{a}')", [], "there is no destination 'nowhere'"),
     (
         "SC005",
         "enqueue('work', unique_key => 'taken', on_conflict => 'reject')",
@@ -50,6 +55,7 @@ CAUSES: list[tuple[str, str, list[Any], str]] = [
 @pytest.fixture
 def ready(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     conn.execute("SELECT samecommit.enqueue('work', unique_key => 'taken')")
+    conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
     return conn
 
 

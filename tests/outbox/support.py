@@ -118,6 +118,8 @@ class Stage:
             mode="stream",
             shards=self.destination.shards,
             matches=["*"],
+            sink=None,
+            ordering=None,
             from_start=True,
             start_at=None,
         )

@@ -148,7 +148,7 @@ async def test_expansion_is_exactly_once_though_it_is_cut_off(dsn: str, conn: Co
     link = SharedLink(AsyncLink(dsn, "samecommit", "test"))
     log = Log(link, room=64)
     values = {"name": "crm", "mode": "jobs", "shards": 1, "matches": ["*"], "from_start": True, "start_at": None}
-    await link.fetch("event/add_destination", **values)
+    await link.fetch("event/add_destination", **values, sink=None, ordering=None)
     log.newest_n = (await link.fetch("event/make_window"))[0][0]
     first = Expander(destination, log, link, Signals(), holder=1)
     await first.run_once()

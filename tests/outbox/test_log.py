@@ -233,7 +233,7 @@ async def test_a_destination_starts_now_at_the_start_or_at_a_moment(dsn: str, co
     starts = {"now": (False, None), "start": (True, None), "then": (False, moment)}
     for name, (from_start, start_at) in starts.items():
         values: dict[str, Any] = {"name": name, "mode": "stream", "shards": 1, "matches": ["*"]}
-        run(conn, "event/add_destination", **values, from_start=from_start, start_at=start_at)
+        run(conn, "event/add_destination", **values, sink=None, ordering=None, from_start=from_start, start_at=start_at)
     (third,) = emit(conn, "a")
     got: dict[str, list[int]] = {}
     for name in starts:

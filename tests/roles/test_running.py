@@ -18,6 +18,7 @@ from samecommit.errors import ConfigError
 from samecommit.maintenance.retention import Retention
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.migrate import migrate
+from samecommit.storage.operate_outbox import EventFilter, OutboxOperator
 from samecommit.storage.roles import Role, keep_roles, make_roles, role_names, roles_script
 
 pytestmark = pytest.mark.pg15
@@ -108,6 +109,28 @@ def test_an_operator_may_operate_and_a_producer_may_not(site: Site) -> None:
         assert len(viewer.execute("SELECT payload FROM samecommit.jobs").fetchall()) == 2
         with pytest.raises(pg.InsufficientPrivilege, match="permission denied for view jobs"):
             producer.execute("SELECT * FROM samecommit.jobs")
+
+
+def test_an_operator_may_look_after_the_outbox(site: Site) -> None:
+    with site.connect() as conn:
+        conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
+        conn.execute("SELECT samecommit.emit('thing.done', '{}', 'a', 'first')")
+        conn.execute("SELECT samecommit.emit('thing.done', '{}', 'a', 'second')")
+    with OutboxOperator.connect(site.dsn_of("operator"), "samecommit") as operator:
+        assert operator.status()[0]["waiting"] == 2
+        numbers = operator.find(["first", "second"])
+        assert operator.why("there", numbers["first"])[0]["state"] == "in line"
+        operator.pause("there")
+        operator.resume("there")
+        assert operator.parked() == operator.doubts() == []
+        assert operator.resolve("there", numbers["first"], "dropped") == "not found"
+        assert operator.count_replay("there", EventFilter(keys=["a"]))["events"] == 0
+        replay = operator.replay("there", EventFilter(types=["thing.*"]))
+        assert replay["requested_by"] == site.user("operator")
+        assert operator.cancel_replay(replay["id"])
+        operator.remove("there")
+    with site.connect("viewer") as viewer:
+        assert viewer.execute("SELECT * FROM samecommit.destinations").fetchall() == []
 
 
 def test_making_the_roles_again_changes_nothing_and_mends_what_was_changed(site: Site) -> None:

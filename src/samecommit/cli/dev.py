@@ -30,6 +30,7 @@ def dev(manner: Manner, target: str | None, data: Path | None, concurrency: int 
     from samecommit.cli.locate import locate
     from samecommit.cli.migrate import make_queues
     from samecommit.cli.serve import serve
+    from samecommit.cli.worker import describe
     from samecommit.embedded import EmbeddedServer
     from samecommit.storage.migrate import migrate
 
@@ -46,6 +47,6 @@ def dev(manner: Manner, target: str | None, data: Path | None, concurrency: int 
         make_queues(server.dsn, app)
         log.write("info", "Ready", f"SAMECOMMIT_DSN='{server.dsn}'", dsn=server.dsn, applied=len(applied))
         config = app.worker_config if concurrency is None else replace(app.worker_config, concurrency=concurrency)
+        app.dsn = server.dsn
         worker = app.worker(config)
-        worker.dsn = server.dsn
-        return serve(worker, log)
+        return serve(worker, log, describe(worker), grace_seconds=config.grace_seconds)

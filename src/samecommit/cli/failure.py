@@ -18,6 +18,7 @@ from samecommit.errors import (
     SamecommitError,
     SchemaError,
     TaskDefinitionError,
+    UnknownDestination,
     UnknownJob,
     UnknownQueue,
 )
@@ -47,6 +48,7 @@ _STATUSES: tuple[tuple[type[SamecommitError], Exit], ...] = (
     (PayloadError, Exit.USAGE),
     (UnknownJob, Exit.REFUSED),
     (UnknownQueue, Exit.REFUSED),
+    (UnknownDestination, Exit.REFUSED),
     (Refused, Exit.REFUSED),
     (SchemaError, Exit.UNAVAILABLE),
 )

@@ -5,6 +5,14 @@ from __future__ import annotations
 import signal
 from typing import Any, Literal, TypeAlias
 
+from samecommit.outbox.told import (
+    DestinationRecovered,
+    DestinationStopped,
+    EventParked,
+    RelayStarted,
+    RelayStopped,
+    RepeatPossible,
+)
 from samecommit.signals import (
     CopyFound,
     JobFailed,
@@ -27,7 +35,7 @@ _LENGTH = 300
 
 def news(told: Signal) -> News | None:
     """Return a signal's level and text, None when it is no news."""
-    return _of_jobs(told) or _of_worker(told) or _of_children(told)
+    return _of_jobs(told) or _of_worker(told) or _of_relays(told) or _of_children(told)
 
 
 def _of_jobs(told: Signal) -> News | None:
@@ -62,6 +70,36 @@ def _of_worker(told: Signal) -> News | None:
             return "warning", f"{told.service} failed, next try in {told.retry_seconds:.1f} s: {error}"
         case ServiceRecovered():
             return "info", f"{told.service} works again after {told.failures} failures"
+        case _:
+            return None
+
+
+def _of_relays(told: Signal) -> News | None:
+    match told:
+        case RelayStarted():
+            return (
+                "info",
+                f"relays to {told.destination}/{told.shard}{'' if told.is_clean else ', after one that was cut off'}",
+            )
+        case RelayStopped():
+            return "info", f"relays to {told.destination}/{told.shard} no more: {told.reason}"
+        case DestinationStopped():
+            return (
+                "warning",
+                f"{told.destination} is {told.state}, next try in {told.retry_seconds:.1f} s: {told.reason}",
+            )
+        case DestinationRecovered():
+            return "info", f"{told.destination} takes events again"
+        case EventParked(state="dead" | "decision"):
+            return (
+                "error",
+                f"event {told.number} waits for a person at {told.destination} ({told.state}): {told.reason}",
+            )
+        case RepeatPossible():
+            return (
+                "warning",
+                f"{told.count} events are sent again to {told.destination} and may arrive twice: {told.reason}",
+            )
         case _:
             return None
 

@@ -1,4 +1,4 @@
-"""One worker in this process: started, stopped by signals, ended for certain.
+"""One worker or relay in this process: started, stopped by signals, ended for certain.
 
 The first SIGTERM or SIGINT stops it gracefully, the second at once, a third ends the process there and then. Two things
 could keep a stopped process from ending, so a watch ends it after a while: a handler that blocks the event loop, and
@@ -16,16 +16,27 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from samecommit import __version__
 from samecommit.cli.failure import Exit
 from samecommit.cli.log import Log
 from samecommit.cli.options import describe_dsn
 from samecommit.clock import Monotonic, monotonic
+from samecommit.signals import Signals
 from samecommit.worker.supervisor import TOGETHER_SECONDS, stop_signals
 
-if TYPE_CHECKING:
-    from samecommit.worker.worker import Worker
+
+class Served(Protocol):
+    """A worker or a relay."""
+
+    dsn: str
+    schema: str
+    signals: Signals
+
+    async def run(self) -> None: ...
+    def stop(self, *, now: bool = ...) -> None: ...
+
 
 _SIGHUP = getattr(signal, "SIGHUP", None)
 LINGER_SECONDS = 10.0
@@ -33,7 +44,7 @@ LINGER_SECONDS = 10.0
 
 
 class Stopper:
-    """Turns the process's signals into the worker's `stop`.
+    """Turns the process's signals into a `stop`.
 
     Args:
         stop: called in the event loop with ``now``.
@@ -77,7 +88,7 @@ class Stopper:
         is_now = self._asked == 2
         grace = 0.0 if is_now else self._grace_seconds
         end_within(grace + LINGER_SECONDS, Exit.FAILED)
-        how = "stopping now" if is_now else f"stopping: running jobs have {grace:g} s; again to stop now"
+        how = "stopping now" if is_now else f"stopping: what runs has {grace:g} s; again to stop now"
         # on a thread: a signal may arrive while this one writes a line and holds the log's lock
         news = partial(self._log.write, "info", "Stopping", f"{why}: {how}", why=why, now=is_now)
         threading.Thread(target=news, daemon=True).start()
@@ -101,17 +112,24 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
-def serve(worker: Worker, log: Log, *, is_child: bool = False) -> int:
-    """Run a worker until it is told to stop; return the exit status.
+def serve(served: Served, log: Log, what: str, *, grace_seconds: float, is_child: bool = False) -> int:
+    """Run a worker or a relay until it is told to stop; return the exit status.
+
+    Args:
+        served: what runs.
+        log: where it tells.
+        what: it is, for the first line.
+        grace_seconds: how long a graceful stop may take.
+        is_child: whether a supervisor says how to stop.
 
     Raises:
         SchemaError: the schema is missing or does not fit this version.
         psycopg.OperationalError: the database cannot be reached.
     """
-    _check_database(worker.dsn, worker.schema)
-    worker.signals.subscribe(log.hear)
+    _check_database(served.dsn, served.schema)
+    served.signals.subscribe(log.hear)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        status = runner.run(_run(worker, log, is_child=is_child))
+        status = runner.run(_run(served, log, what, grace_seconds=grace_seconds, is_child=is_child))
         sys.stdout.flush()
         end_within(LINGER_SECONDS, status)
     return status
@@ -126,19 +144,11 @@ def _check_database(dsn: str, schema: str) -> None:
         check_version(conn, schema)
 
 
-async def _run(worker: Worker, log: Log, *, is_child: bool) -> int:
+async def _run(served: Served, log: Log, what: str, *, grace_seconds: float, is_child: bool) -> int:
     loop = asyncio.get_running_loop()
-    grace_seconds = worker.config.grace_seconds
-    Stopper(loop, lambda now: worker.stop(now=now), log, grace_seconds=grace_seconds, is_child=is_child).install()
-    log.write("info", "Starting", _start_line(worker, loop), pid=os.getpid(), schema=worker.schema)
-    await worker.run()
-    return Exit.OK
-
-
-def _start_line(worker: Worker, loop: asyncio.AbstractEventLoop) -> str:
-    kinds = len({task.name for task in worker.tasks.values()})
+    Stopper(loop, lambda now: served.stop(now=now), log, grace_seconds=grace_seconds, is_child=is_child).install()
     name = type(loop).__module__.partition(".")[0]
-    return (
-        f"samecommit {worker.version} worker, pid {os.getpid()}: {kinds} tasks, {worker.config.concurrency} at once, "
-        f"schema {worker.schema!r} of {describe_dsn(worker.dsn)}, {name}"
-    )
+    line = f"samecommit {__version__} {what}, schema {served.schema!r} of {describe_dsn(served.dsn)}, pid {os.getpid()}, {name}"
+    log.write("info", "Starting", line, pid=os.getpid(), schema=served.schema)
+    await served.run()
+    return Exit.OK

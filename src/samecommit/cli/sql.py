@@ -12,8 +12,9 @@ FUNCTIONS = (
     "enqueue", "enqueue_many", "retry", "cancel", "hold", "release", "replay", "why", "why_queue", "state_of",
     "create_queue", "pause", "resume", "contract_version",
     "emit", "emit_bytes", "add_destination", "remove_destination", "pause_destination", "resume_destination", "resolve",
+    "replay_events", "cancel_replay", "why_destination", "why_event",
 )  # fmt: skip
-VIEWS = ("jobs", "running", "attempts", "failure_groups", "queues")
+VIEWS = ("jobs", "running", "attempts", "failure_groups", "queues", "destinations", "replays")
 _DECLARED = r"(?P<comment>(?:^--[^\n]*\n)*)^CREATE {what} :\"schema\"\.(?P<name>\w+)"
 _PARENTHESES = r"\s*\((?:[^()]|\([^()]*\))*\)"
 _FUNCTION = re.compile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from samecommit.cli.log import Format, Log
 from samecommit.cli.options import Manner, check_dsn, common, dsn_option
 from samecommit.cli.worker_options import worker_config, worker_options
 from samecommit.signals import Signals
+
+if TYPE_CHECKING:
+    from samecommit.worker.worker import Worker
 
 
 @click.command(context_settings={"auto_envvar_prefix": "SAMECOMMIT_WORKER"})
@@ -25,6 +28,7 @@ from samecommit.signals import Signals
     show_default=True,
     help="The form of the lines on standard error.",
 )
+@click.option("--relays/--no-relays", default=True, show_default=True, help="Carry events to their destinations, too.")
 @click.option("--child", type=int, hidden=True, help="The number of this process under its supervisor.")
 @dsn_option
 @common
@@ -35,6 +39,8 @@ def worker(
     log_form: Format,
     child: int | None,
     dsn: str | None,
+    *,
+    relays: bool,
     **given: Any,
 ) -> int:
     """Claim and run jobs until told to stop.
@@ -56,9 +62,15 @@ def worker(
     if child is not None:
         follow_parent()
     app = locate(target)
-    made = app.worker(worker_config(app.worker_config, given))
-    made.dsn = check_dsn(dsn if dsn is not None else made.dsn, "the application's DSN")
-    return serve(made, log, is_child=child is not None)
+    app.dsn = check_dsn(dsn if dsn is not None else app.dsn, "the application's DSN")
+    made = app.worker(worker_config(app.worker_config, given), relay=relays)
+    return serve(made, log, describe(made), grace_seconds=made.config.grace_seconds, is_child=child is not None)
+
+
+def describe(made: Worker) -> str:
+    """Say what a worker is, for its first line."""
+    kinds = len({task.name for task in made.tasks.values()})
+    return f"worker: {kinds} tasks, {made.config.concurrency} at once"
 
 
 def _supervise(manner: Manner, processes: int, given: dict[str, Any], log: Log) -> int:

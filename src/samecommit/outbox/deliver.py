@@ -189,7 +189,7 @@ class Deliverer:
         decision = None if known.is_decided else ctx.job.decision  # each decision counts for one send
         match verdict_of(decision):
             case "delivered":
-                return job.Done({"ref": None, "decided": True})
+                return job.Done({"ref": _reference_of(decision), "decided": True})
             case "dropped":
                 return job.Cancel("a person decided to drop it")
             case "resend":
@@ -233,6 +233,14 @@ def verdict_of(decision: Any) -> str | None:
     match decision:
         case {"verdict": str(verdict)}:
             return verdict
+        case _:
+            return None
+
+
+def _reference_of(decision: Any) -> str | None:
+    match decision:
+        case {"ref": str(reference)}:
+            return reference
         case _:
             return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -46,7 +48,7 @@ class Hold:
         self._ends = self._renewed = 0.0
         self._fence: int | None = None
         self.place = Place(0, 0)
-        self.is_paused = False
+        self.is_paused = self.has_replay = False
 
     def __repr__(self) -> str:
         return f"<Hold {self._whose} fence {self._fence} at {self.place}>"
@@ -72,16 +74,22 @@ class Hold:
     async def take(self) -> Taken | None:
         """Take the position; None when it is not free."""
         began = self._clock()
-        rows = await self._link.fetch("event/take", **self._whose, holder=self._holder, lease_seconds=self._seconds)
+        rows = await self._link.fetch(
+            "event/take",
+            **self._whose,
+            holder=self._holder,
+            holder_name=f"pid {os.getpid()} on {socket.gethostname()}",
+            lease_seconds=self._seconds,
+        )
         if not rows:
             return None
-        self._fence, window_n, after, is_clean, at, since_move = rows[0]
+        self._fence, window_n, after, is_clean, at, since_move, self.has_replay = rows[0]
         self.place, self.is_paused = Place(window_n, after), False
         self._renewed, self._ends = began, began + self._seconds
         return Taken(is_clean, at, since_move, began)
 
-    async def move(self, place: Place, label: str = "event/move", **columns: Any) -> Row:
-        """Write how far the destination is and what goes with that, and renew the lease; the statement's row.
+    async def move(self, place: Place, label: str = "event/move", **columns: Any) -> None:
+        """Write how far the destination is and what goes with that, and renew the lease.
 
         Raises:
             PositionLost: the fence is not ours any more; nothing was written.
@@ -99,8 +107,20 @@ class Hold:
         if not rows:
             self._fence = None
             raise PositionLost
-        self.place, self.is_paused = place, bool(rows[0][0])
+        self.place = place
+        self.is_paused, self.has_replay = rows[0][:2]
         self._renewed, self._ends = began, began + self._seconds
+
+    async def write(self, label: str, **columns: Any) -> Row:
+        """Run another fenced statement of this position; its row.
+
+        Raises:
+            PositionLost: the fence is not ours any more; nothing was written.
+        """
+        rows = await self._link.fetch(label, **self._whose, fence=self._fence, **columns)
+        if not rows:
+            self._fence = None
+            raise PositionLost
         return rows[0]
 
     async def give_up(self, *, is_clean: bool) -> None:

@@ -308,9 +308,8 @@ class Relay:
         self._stops += 1
         pause = backoff(self._stops, 0.25, _LONGEST_STOP_SECONDS) if after is None else after
         self._resume = self._clock() + pause
-        if (self._state, self._trouble) != (state, reason):
-            self._state, self._trouble = state, reason
-            self._moved = float("-inf")
+        self._state, self._trouble = state, reason
+        self._moved = float("-inf")
         self._signals.emit(
             DestinationStopped(
                 destination=self._destination.name, shard=self._shard, state=state, reason=reason, retry_seconds=pause
@@ -341,6 +340,7 @@ class Relay:
             repeated=repeated,
             state="halted" if self._parking.is_halted else self._state,
             trouble=self._trouble,
+            stopped_seconds=self._resume - self._clock() if self._state != "running" else None,
             ref=self._ref,
             **self._parking.columns(),
         )

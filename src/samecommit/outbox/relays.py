@@ -10,11 +10,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from samecommit.definition import TaskDefinition
 from samecommit.outbox.adapter import Closes
 from samecommit.outbox.deliver import Deliverer
-from samecommit.outbox.destination import Destination, JobDestination, StreamDestination
+from samecommit.outbox.destination import Destination, JobDestination, Start, StreamDestination
 from samecommit.outbox.expand import Expander
 from samecommit.outbox.keeper import Keeper
 from samecommit.outbox.log import Log, SharedLink
@@ -26,8 +27,29 @@ from samecommit.runtime.service import Service
 from samecommit.signals import CopyFound, Signals
 from samecommit.storage.link import AsyncLink
 
-_STOP_SECONDS, _LET_GO_SECONDS = 10.0, 0.05
+STOP_SECONDS = 10.0
+"""How long sends in flight have when a relay stops."""
+_LET_GO_SECONDS = 0.05
 _COPY_SECONDS, _NEVER = 1.0, 86_400.0
+
+
+def destination_row(destination: Destination, start: Start | datetime | None = None) -> dict[str, Any]:
+    """Return what the database is told of a destination, as ``event/add_destination`` takes it; ``start`` in place of its own."""
+    start = destination.start if start is None else start
+    if isinstance(destination, StreamDestination):
+        mode, code, ordering = "stream", type(destination.sink).__name__, destination.order
+    else:
+        mode, code, ordering = "jobs", type(destination.adapter).__name__, "none"
+    return {
+        "name": destination.name,
+        "mode": mode,
+        "shards": destination.shards,
+        "matches": list(destination.matches.patterns),
+        "sink": code,
+        "ordering": ordering,
+        "start_at": start if isinstance(start, datetime) else None,
+        "from_start": start == "start",
+    }
 
 
 class Outbox:
@@ -54,7 +76,8 @@ class Outbox:
         doorbell: bool = True,
         keep_days: int = 3,
     ) -> None:
-        self._destinations, self._signals = tuple(destinations), signals or Signals()
+        self.dsn, self.schema, self.signals = dsn, schema, signals or Signals()
+        self.destinations = tuple(destinations)
         self._is_relaying = is_relaying
         self._has_doorbell, self._keep_days = doorbell, keep_days
         self._links = {name: AsyncLink(dsn, schema, f"outbox {name}") for name in ("read", "write", "bell", "listen")}
@@ -65,19 +88,20 @@ class Outbox:
         self._relays: dict[Service, Relay | Expander] = {}
         self._door: Service | None = None
         self._is_copy = False
-        self._stop_asked = asyncio.Event()
+        self._stop_asked, self._stop_seconds = asyncio.Event(), STOP_SECONDS
 
     def __repr__(self) -> str:
-        return f"<Outbox {[d.name for d in self._destinations]}>"
+        return f"<Outbox {[d.name for d in self.destinations]}>"
 
     def tasks(self) -> dict[str, TaskDefinition]:
         """Return the tasks of the job destinations, by kind: for a worker that runs beside this."""
         link = SharedLink(self._links["deliver"])
-        made = [Deliverer(d, link, self._signals).task for d in self._destinations if isinstance(d, JobDestination)]
+        made = [Deliverer(d, link, self.signals).task for d in self.destinations if isinstance(d, JobDestination)]
         return {task.name: task for task in made}
 
-    def stop(self) -> None:
-        """End `run` after the sends in flight. Safe to repeat."""
+    def stop(self, *, now: bool = False) -> None:
+        """End `run` after the sends in flight; ``now`` cuts them off. Safe to repeat."""
+        self._stop_seconds = _LET_GO_SECONDS if now else self._stop_seconds
         self._stop_asked.set()
 
     async def run(self) -> None:
@@ -98,9 +122,9 @@ class Outbox:
             return
         read, write = SharedLink(self._links["read"]), SharedLink(self._links["write"])
         await self._links["keep"].fetch("event/rebase")
-        for destination in self._destinations:
+        for destination in self.destinations:
             await self._add(write, destination)
-        self._door = Service("outbox door", lambda: self._open(read, write), self._signals)
+        self._door = Service("outbox door", lambda: self._open(read, write), self.signals)
         if await self._open(read, write) != _NEVER:
             self._door.start()
 
@@ -112,34 +136,25 @@ class Outbox:
         if away is not None:
             if not self._is_copy:
                 self._is_copy = True
-                self._signals.emit(CopyFound(reason=away))
+                self.signals.emit(CopyFound(reason=away))
             return _COPY_SECONDS
         log = Log(read)
         self._make_relays(log, write, installation)
         self._make_ticker(read, log, number)
         keeper = Keeper(self._links["keep"], self._keep_days)
-        self._services.append(Service("outbox keeper", keeper.run_once, self._signals))
+        self._services.append(Service("outbox keeper", keeper.run_once, self.signals))
         for service in (*self._services, *self._ears):
             service.start()
         return _NEVER
 
     async def _add(self, link: SharedLink, destination: Destination) -> None:
-        start = destination.start
         if isinstance(destination, JobDestination):
             await link.fetch("queue/create", name=destination.queue, retention=None, max_attempts=None)
-        await link.fetch(
-            "event/add_destination",
-            name=destination.name,
-            mode="jobs" if isinstance(destination, JobDestination) else "stream",
-            shards=destination.shards,
-            matches=list(destination.matches.patterns),
-            start_at=start if isinstance(start, datetime) else None,
-            from_start=start == "start",
-        )
+        await link.fetch("event/add_destination", **destination_row(destination))
 
     def _make_relays(self, log: Log, write: SharedLink, installation: str) -> None:
         holder = secrets.randbits(63)
-        for destination in self._destinations:
+        for destination in self.destinations:
             for shard in range(destination.shards):
                 relay = (
                     Relay(
@@ -147,14 +162,14 @@ class Outbox:
                         shard,
                         log,
                         write,
-                        self._signals,
+                        self.signals,
                         holder=holder,
                         installation=installation,
                     )
                     if isinstance(destination, StreamDestination)
-                    else Expander(destination, log, write, self._signals, holder=holder)
+                    else Expander(destination, log, write, self.signals, holder=holder)
                 )
-                service = Service(f"relay {destination.name}/{shard}", relay.run_once, self._signals)
+                service = Service(f"relay {destination.name}/{shard}", relay.run_once, self.signals)
                 self._relays[service] = relay
                 self._services.append(service)
 
@@ -162,7 +177,7 @@ class Outbox:
         bell = Doorbell(self._links["bell"], on_grant=lambda: service.wake())
         bell.watch_slots([SLOTS])
         ticker = Ticker(link, log, on_window=self._wake, set_idle=bell.set_idle, is_heard=lambda: bell.is_held)
-        service = Service("outbox ticker", ticker.run_once, self._signals)
+        service = Service("outbox ticker", ticker.run_once, self.signals)
         self._services.append(service)
         if self._has_doorbell and not self._links["write"].is_pooled:
             listener = Listener(
@@ -172,8 +187,8 @@ class Outbox:
                 self._missed_some(service),
             )
             self._ears = [
-                Service("outbox listener", listener.run_once, self._signals),
-                Service("outbox bell", bell.run_once, self._signals),
+                Service("outbox listener", listener.run_once, self.signals),
+                Service("outbox bell", bell.run_once, self.signals),
             ]
 
     def _missed_some(self, ticker: Service) -> Callable[[], None]:
@@ -199,7 +214,7 @@ class Outbox:
         if self._door is not None:
             await self._door.stop(_LET_GO_SECONDS)
         await asyncio.gather(
-            *(service.stop(_STOP_SECONDS) for service in self._services),
+            *(service.stop(self._stop_seconds) for service in self._services),
             *(
                 service.stop(_LET_GO_SECONDS) for service in self._ears
             ),  # they only wait: nothing is lost by cutting it short
@@ -207,7 +222,7 @@ class Outbox:
         await asyncio.gather(*(relay.stop() for relay in self._relays.values()), return_exceptions=True)
         for link in self._links.values():
             await link.close()
-        for destination in self._destinations:
+        for destination in self.destinations:
             if isinstance(destination, JobDestination) and isinstance(destination.adapter, Closes):
                 with suppress(Exception):  # it is given up anyway
-                    await asyncio.wait_for(destination.adapter.close(), _STOP_SECONDS)
+                    await asyncio.wait_for(destination.adapter.close(), STOP_SECONDS)

@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Self, TypeAlias
 
-import psycopg
-from psycopg.rows import dict_row
+from samecommit.errors import ConfigError, UnknownJob
+from samecommit.storage.asker import Asker, Row
 
-from samecommit.errors import ConfigError, UnknownJob, UnknownQueue
-from samecommit.storage.migrate import check_version
-from samecommit.storage.query import statement
-
-Row: TypeAlias = dict[str, Any]
 _HIGHEST_ID = 2**63 - 1
 _END_OF_TIME = datetime(9999, 12, 31, tzinfo=UTC)
 _FIRST_WALK, _WALK, _STEPS = 250, 20_000, 12
@@ -51,52 +45,8 @@ class Page:
     is_cut: bool = False
 
 
-class Operator:
-    """Runs an operator's statements.
-
-    Args:
-        conn: in autocommit mode; each statement gets a transaction of its own, whose settings end with it.
-        schema: the installation.
-    """
-
-    def __init__(self, conn: psycopg.Connection[Any], schema: str) -> None:
-        self._conn, self._schema = conn, schema
-
-    def __repr__(self) -> str:
-        return f"<Operator of {self._schema!r} on {self._conn!r}>"
-
-    @classmethod
-    def connect(cls, dsn: str, schema: str) -> Self:
-        """Return an operator on a connection of its own; use it in a ``with`` statement.
-
-        Raises:
-            SchemaError: the schema is missing or does not fit this code.
-            psycopg.OperationalError: the database cannot be reached.
-        """
-        conn = psycopg.connect(dsn, autocommit=True, application_name="samecommit operator", connect_timeout=10)
-        try:
-            conn.prepare_threshold = None  # a transaction pooler gives every statement another session
-            check_version(conn, schema)
-        except BaseException:
-            conn.close()
-            raise
-        return cls(conn, schema)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._conn.close()
-
-    def _run(self, label: str, **values: Any) -> list[Row]:
-        query, session = statement(label, self._schema), statement("operate/session", self._schema)
-        try:
-            with self._conn.transaction():
-                self._conn.execute(session.text.encode())
-                cursor = psycopg.RawCursor(self._conn, row_factory=dict_row).execute(query.text, query.bind(values))
-                return cursor.fetchall() if cursor.description is not None else []
-        except psycopg.Error as error:
-            raise _translated(error) from error
+class Operator(Asker):
+    """Runs an operator's statements about jobs, queues, workers and failures."""
 
     # Jobs
 
@@ -123,7 +73,7 @@ class Operator:
     def _step(self, chosen: JobFilter, room: int, page: str | None, walk: int) -> Page:
         is_kept = chosen.state in ("held", "failed")
         before_at, before = _moment_of(page) if is_kept else (_END_OF_TIME, _id_of(page))
-        rows = self._run(
+        rows = self.ask(
             "operate/jobs_kept" if is_kept else "operate/jobs",
             before_at=before_at,
             before=before,
@@ -138,7 +88,7 @@ class Operator:
         return Page(jobs=jobs, next=_page(last["id"], last["since_at"] if is_kept else None))
 
     def _jobs_running(self, chosen: JobFilter, room: int, before: int) -> Page:
-        jobs = self._run("operate/jobs_running", before=before, queue=chosen.queue, kind=chosen.kind, room=room)
+        jobs = self.ask("operate/jobs_running", before=before, queue=chosen.queue, kind=chosen.kind, room=room)
         return Page(jobs=jobs, next=str(jobs[-1]["id"]) if len(jobs) >= room else None)
 
     def job(self, job_id: int) -> Row:
@@ -147,14 +97,14 @@ class Operator:
         Raises:
             UnknownJob: there is none; says why that may be.
         """
-        rows = self._run("operate/job", id=job_id)
+        rows = self.ask("operate/job", id=job_id)
         if not rows:
             raise UnknownJob(self.why(job_id)[0]["sentence"])
-        return {**rows[0], "attempts_made": self._run("operate/attempts", id=job_id, room=_ATTEMPTS)}
+        return {**rows[0], "attempts_made": self.ask("operate/attempts", id=job_id, room=_ATTEMPTS)}
 
     def why(self, job_id: int) -> list[Row]:
         """Return why a job is not running or what became of it: state, code, sentence, until_at; at least one row."""
-        return self._run("operate/why", id=job_id)
+        return self.ask("operate/why", id=job_id)
 
     def retry(self, job_id: int) -> str:
         """Run a failed job again, or one for later now; returns ``retried``, ``duplicate`` or the state it is in instead.
@@ -162,7 +112,7 @@ class Operator:
         Raises:
             UnknownJob: there is none.
         """
-        return str(self._run("operate/retry", id=job_id)[0]["outcome"])
+        return str(self.ask("operate/retry", id=job_id)[0]["outcome"])
 
     def cancel(self, job_id: int, reason: str | None = None) -> str:
         """End a job as cancelled; returns ``cancelled``, ``asked`` (it runs, its worker is told) or ``too late``.
@@ -170,7 +120,7 @@ class Operator:
         Raises:
             UnknownJob: there is none.
         """
-        return str(self._run("operate/cancel", id=job_id, reason=reason)[0]["outcome"])
+        return str(self.ask("operate/cancel", id=job_id, reason=reason)[0]["outcome"])
 
     def hold(self, job_id: int, reason: str, *, data: str | None = None, until: Until | None = None) -> str:
         """Put a job aside for a person; returns ``held``, ``running``, ``duplicate`` or ``too late``.
@@ -184,7 +134,7 @@ class Operator:
         Raises:
             UnknownJob: there is none.
         """
-        return str(self._run("operate/hold", id=job_id, reason=reason, data=data, **_end(until))[0]["outcome"])
+        return str(self.ask("operate/hold", id=job_id, reason=reason, data=data, **_end(until))[0]["outcome"])
 
     def release(self, job_id: int, decision: str | None = None) -> str:
         """Let a held job go on, with a decision (JSON) that its handler reads; returns ``released`` or its state instead.
@@ -192,7 +142,7 @@ class Operator:
         Raises:
             UnknownJob: there is none.
         """
-        return str(self._run("operate/release", id=job_id, decision=decision)[0]["outcome"])
+        return str(self.ask("operate/release", id=job_id, decision=decision)[0]["outcome"])
 
     def replay(
         self,
@@ -214,7 +164,7 @@ class Operator:
             UnknownQueue: there is no such queue.
         """
         ids = list(job_ids)
-        return self._run("operate/replay", ids=ids, patch=patch, queue=queue, keep_effect_key=keep_effect_key)
+        return self.ask("operate/replay", ids=ids, patch=patch, queue=queue, keep_effect_key=keep_effect_key)
 
     # The installation, queues, workers, failures
 
@@ -224,20 +174,20 @@ class Operator:
         Args:
             is_copy: the original lives on, so this one gets a name of its own and its effects other keys.
         """
-        return bool(self._run("operate/adopt", is_copy=is_copy)[0]["adopted"])
+        return bool(self.ask("operate/adopt", is_copy=is_copy)[0]["adopted"])
 
     def queues(self) -> list[Row]:
         """List the queues (``queue/list``); ``waiting`` stops counting at 10,001."""
-        return self._run("queue/list")
+        return self.ask("queue/list")
 
     def create_queue(self, name: str, *, retention: str | None = None, max_attempts: int | None = None) -> int:
         """Make a queue, or change what is given of one that is there (``queue/create``); returns its id."""
-        row = self._run("queue/create", name=name, retention=retention, max_attempts=max_attempts)[0]
+        row = self.ask("queue/create", name=name, retention=retention, max_attempts=max_attempts)[0]
         return int(row["create_queue"])
 
     def why_queue(self, name: str) -> list[Row]:
         """Return why nothing of a queue runs: state, code, sentence, until_at; at least one row."""
-        return self._run("operate/why_queue", queue=name)
+        return self.ask("operate/why_queue", queue=name)
 
     def pause(self, name: str, reason: str | None = None, *, until: Until | None = None) -> None:
         """Stop workers from claiming from a queue.
@@ -245,7 +195,7 @@ class Operator:
         Raises:
             UnknownQueue: there is no such queue.
         """
-        self._run("operate/pause", queue=name, reason=reason, **_end(until))
+        self.ask("operate/pause", queue=name, reason=reason, **_end(until))
 
     def resume(self, name: str) -> None:
         """Let workers claim from a queue again.
@@ -253,15 +203,15 @@ class Operator:
         Raises:
             UnknownQueue: there is no such queue.
         """
-        self._run("operate/resume", queue=name)
+        self.ask("operate/resume", queue=name)
 
     def workers(self) -> list[Row]:
         """List the workers that have not ended."""
-        return self._run("operate/workers")
+        return self.ask("operate/workers")
 
     def failures(self, *, kind: str | None = None, limit: int = 50) -> list[Row]:
         """List what jobs failed of, most jobs first."""
-        return self._run("operate/failures", kind=kind, room=limit)
+        return self.ask("operate/failures", kind=kind, room=limit)
 
 
 def _end(until: Until | None) -> Row:
@@ -294,17 +244,3 @@ def _moment_of(page: str | None) -> tuple[datetime, int]:
 
 def _no_page(page: str) -> ConfigError:
     return ConfigError(f"page {page!r} is none that this list has given: start without one")
-
-
-def _translated(error: psycopg.Error) -> Exception:
-    """Return our own error for what the contract refuses, else the driver's."""
-    text = "; ".join(part for part in (error.diag.message_primary, error.diag.message_hint) if part)
-    match error.sqlstate:
-        case "SC001":
-            return UnknownQueue(text)
-        case "SC002":
-            return UnknownJob(text)
-        case "SC004":
-            return ConfigError(text)
-        case _:
-            return error

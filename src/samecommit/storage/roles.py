@@ -71,6 +71,14 @@ FUNCTIONS: Grants = {
     **dict.fromkeys(("add_endpoint", "rotate_endpoint", "enable_endpoint", "remove_endpoint"), _FOR_OPERATORS),
     "disable_endpoint": {"worker": _RUN, "operator": _RUN},
     "usable_secret": _INTERNAL,
+    "replay_events": _FOR_OPERATORS,
+    "cancel_replay": _FOR_OPERATORS,
+    "replay_numbers": {"worker": _RUN, "operator": _RUN},
+    "why_destination": _FOR_OPERATORS,
+    "why_event": _FOR_OPERATORS,
+    "log_begin": _FOR_OPERATORS,
+    "log_ends": _FOR_OPERATORS,
+    "find_events": _FOR_OPERATORS,
     "ring": _FOR_WORKERS,
     "take_bell": _FOR_WORKERS,
     "make_day": {"maintainer": _RUN, "worker": _RUN},
@@ -99,6 +107,7 @@ FUNCTIONS: Grants = {
             "why_waiting",
             "why_running",
             "why_over",
+            "type_matches",
         ),
         _INTERNAL,
     ),
@@ -108,7 +117,7 @@ VIEWS: Grants = {
     "jobs": {"worker": _READ, "operator": _READ, "viewer": _READ},
     **{
         name: {"operator": _READ, "viewer": _READ}
-        for name in ("running", "attempts", "failure_groups", "queues", "endpoints")
+        for name in ("running", "attempts", "failure_groups", "queues", "endpoints", "destinations", "replays")
     },
 }
 
@@ -122,9 +131,10 @@ _WORKED_ON = (
     "chore",
     "event",
     "event_window",
-    "delivery",
 )
-_LOOKED_AT = ("job_history", "claim", "worker", "destination", "position", "parked")
+_LOOKED_AT = (
+    "job_history", "claim", "worker", "destination", "position", "parked", "delivery", "event_replay", "replay_position",
+)  # fmt: skip
 TABLES: Grants = {
     "job": {"maintainer": _READ, "worker": _WRITE, "operator": _READ},
     **{name: {"worker": _WRITE, "operator": _READ} for name in _LOOKED_AT},
@@ -138,7 +148,7 @@ TABLES: Grants = {
 
 SEQUENCES: Grants = {
     **{name: {"worker": "USAGE, SELECT"} for name in ("pos_seq", "job_id_seq", "event_seq")},
-    "queue_id_seq": _INTERNAL,
+    **dict.fromkeys(("queue_id_seq", "event_replay_id_seq"), _INTERNAL),
 }
 
 ACCESS: Mapping[str, Grants] = {"function": FUNCTIONS, "view": VIEWS, "table": TABLES, "sequence": SEQUENCES}

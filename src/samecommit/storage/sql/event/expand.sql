@@ -7,7 +7,7 @@ WITH mine AS (
         lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8),
         delivered = delivered + cardinality(:payloads::text[])
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
-    RETURNING destination
+    RETURNING destination, shard
 ), made AS MATERIALIZED (
     SELECT j.id
     FROM mine
@@ -16,6 +16,9 @@ WITH mine AS (
         kind => :kind::text, payload => n.payload::jsonb, queue => :queue::text, max_attempts => :max_attempts::int,
         effect_key => n.effect_key) AS j
 )
-SELECT d.paused_at IS NOT NULL, (SELECT count(*) FROM made)
+SELECT d.paused_at IS NOT NULL,
+       EXISTS (SELECT FROM :"schema".replay_position AS r
+               WHERE r.destination = mine.destination AND r.shard = mine.shard AND r.ended_at IS NULL),
+       (SELECT count(*) FROM made)
 FROM mine
 JOIN :"schema".destination AS d ON d.name = mine.destination

@@ -9,9 +9,10 @@ WITH mine AS (
         moved_at = CASE WHEN (window_n, after) = (:window_n::bigint, :after::bigint) THEN moved_at ELSE clock_timestamp() END,
         lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8),
         delivered = delivered + :delivered::bigint, repeated = repeated + :repeated::bigint,
-        state = :state::text, trouble = :trouble::text, ref = coalesce(:ref::text, ref)
+        state = :state::text, trouble = :trouble::text,
+        resume_at = clock_timestamp() + make_interval(secs => :stopped_seconds::float8), ref = coalesce(:ref::text, ref)
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
-    RETURNING destination
+    RETURNING destination, shard
 ), gone AS (
     DELETE FROM :"schema".parked AS p
     USING mine
@@ -52,6 +53,8 @@ WITH mine AS (
     ) AS head
     WHERE p.destination = mine.destination AND p.number = head.number AND p.state = 'waiting'
 )
-SELECT d.paused_at IS NOT NULL
+SELECT d.paused_at IS NOT NULL,
+       EXISTS (SELECT FROM :"schema".replay_position AS r
+               WHERE r.destination = mine.destination AND r.shard = mine.shard AND r.ended_at IS NULL)
 FROM mine
 JOIN :"schema".destination AS d ON d.name = mine.destination

@@ -11,9 +11,12 @@ WITH old AS (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE :"schema".position AS p
-SET fence = p.fence + 1, holder = :holder::bigint, is_clean = false, state = 'running', trouble = NULL,
+SET fence = p.fence + 1, holder = :holder::bigint, holder_name = :holder_name::text, is_clean = false,
+    state = 'running', trouble = NULL, resume_at = NULL,
     lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8)
 FROM old
 WHERE p.destination = old.destination AND p.shard = old.shard
 RETURNING p.fence, p.window_n, p.after, old.is_clean, clock_timestamp(),
-          extract(epoch FROM clock_timestamp() - old.moved_at)::float8
+          extract(epoch FROM clock_timestamp() - old.moved_at)::float8,
+          EXISTS (SELECT FROM :"schema".replay_position AS r
+                  WHERE r.destination = p.destination AND r.shard = p.shard AND r.ended_at IS NULL)

@@ -1,6 +1,7 @@
 -- The contract in SQL: what any language, trigger or psql may call. Changes only add.
 --
--- SQLSTATEs of class SC are ours: SC001 unknown queue, SC002 unknown job, SC004 bad argument, SC005 unique key taken.
+-- SQLSTATEs of class SC are ours: SC001 unknown queue, SC002 unknown job, SC004 bad argument, SC005 unique key taken,
+-- SC006 unknown destination.
 -- What runs with its owner's rights is BEGIN ATOMIC (names resolved when it was made) or sets its search_path: no object
 -- of the caller can stand in for one of ours. Nobody may call anything here until a role is granted it.
 

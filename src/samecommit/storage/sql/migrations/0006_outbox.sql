@@ -40,12 +40,16 @@ CREATE TABLE :"schema".event_window (
 
 INSERT INTO :"schema".event_window (n, snapshot) VALUES (0, '1:1:');
 
+-- `sink` and `ordering` are told by the application, for people; `begins_at` is when the window was made behind which it began.
 CREATE TABLE :"schema".destination (
     name         text PRIMARY KEY,
     mode         text NOT NULL,
     shards       int NOT NULL DEFAULT 1,
     matches      text[] NOT NULL,
+    sink         text,
+    ordering     text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    begins_at    timestamptz,
     paused_at    timestamptz,
     pause_reason text,
     CONSTRAINT destination_name CHECK (name ~ '^[a-z0-9][a-z0-9_.-]{0,99}$'),
@@ -54,7 +58,8 @@ CREATE TABLE :"schema".destination (
 );
 
 -- Everything up to and with `window_n` is done, and of the window behind it every number up to `after`. Written only by the
--- holder of the lease, matched on `fence`. `is_clean` says that nothing behind the position was sent.
+-- holder of the lease, matched on `fence`. `is_clean` says that nothing behind the position was sent. `holder_name` is who
+-- held it last; `resume_at` is until when a destination that is down or throttled is left alone.
 CREATE TABLE :"schema".position (
     destination    text NOT NULL,
     shard          int NOT NULL,
@@ -62,6 +67,7 @@ CREATE TABLE :"schema".position (
     after          bigint NOT NULL DEFAULT 0,
     fence          bigint NOT NULL DEFAULT 0,
     holder         bigint,
+    holder_name    text,
     lease_until_at timestamptz NOT NULL DEFAULT 'epoch',
     is_clean       boolean NOT NULL DEFAULT true,
     delivered      bigint NOT NULL DEFAULT 0,
@@ -69,6 +75,7 @@ CREATE TABLE :"schema".position (
     moved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     state          text NOT NULL DEFAULT 'running',
     trouble        text,
+    resume_at      timestamptz,
     ref            text,
     PRIMARY KEY (destination, shard),
     CONSTRAINT position_state CHECK (state IN ('running', 'down', 'throttled', 'halted'))
@@ -218,30 +225,37 @@ BEGIN ATOMIC
     RETURNING event_window.n;
 END;
 
--- Adds a destination, or takes up a changed configuration; positions stay. A new one begins at `start_n`: a window,
--- NULL is now. Locks what thins windows out, so that the window it starts at stays.
+-- Adds a destination, or takes up a changed configuration; positions stay. A new one begins behind window `start_n`, NULL is
+-- now. Locks what thins windows out, so that the window it starts at stays. Returns whether it was new.
 CREATE FUNCTION :"schema".add_destination(
-    name text, mode text, shards int, matches text[], start_n bigint DEFAULT NULL
-) RETURNS void
+    name text, mode text, shards int, matches text[], start_n bigint DEFAULT NULL, sink text DEFAULT NULL,
+    ordering text DEFAULT NULL
+) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    began record;
 BEGIN
     LOCK TABLE :"schema".position IN SHARE ROW EXCLUSIVE MODE;
     PERFORM :"schema".make_window();
-    INSERT INTO :"schema".destination AS d (name, mode, shards, matches)
-    VALUES (add_destination.name, add_destination.mode, add_destination.shards, add_destination.matches)
-    ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE SET matches = excluded.matches
-        WHERE d.matches <> excluded.matches;
+    SELECT w.n, w.made_at INTO began FROM :"schema".event_window AS w
+    WHERE w.n <= coalesce(add_destination.start_n, 9223372036854775807) ORDER BY w.n DESC LIMIT 1;
+    INSERT INTO :"schema".destination AS d (name, mode, shards, matches, sink, ordering, begins_at)
+    VALUES (add_destination.name, add_destination.mode, add_destination.shards, add_destination.matches, add_destination.sink,
+            add_destination.ordering, began.made_at)
+    ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE
+        SET matches = excluded.matches, sink = coalesce(excluded.sink, d.sink), ordering = coalesce(excluded.ordering, d.ordering)
+        WHERE d.matches <> excluded.matches OR d.sink IS DISTINCT FROM coalesce(excluded.sink, d.sink)
+           OR d.ordering IS DISTINCT FROM coalesce(excluded.ordering, d.ordering);
     IF EXISTS (SELECT FROM :"schema".destination AS d WHERE d.name = add_destination.name
                AND (d.mode, d.shards) IS DISTINCT FROM (add_destination.mode, add_destination.shards)) THEN
         PERFORM :"schema".refuse('SC004', format('destination %L exists with another mode or number of shards', name),
                                  'give the changed destination a new name');
     END IF;
     INSERT INTO :"schema".position (destination, shard, window_n)
-    SELECT add_destination.name, s.shard,
-           (SELECT max(w.n) FROM :"schema".event_window AS w
-            WHERE w.n <= coalesce(add_destination.start_n, 9223372036854775807))
+    SELECT add_destination.name, s.shard, began.n
     FROM generate_series(0, add_destination.shards - 1) AS s (shard)
     ON CONFLICT DO NOTHING;
+    RETURN FOUND;
 END
 $$;
 
@@ -263,12 +277,14 @@ BEGIN
 END
 $$;
 
--- Forgets a destination: its positions and what is parked there. Its jobs stay. Returns whether it was there.
+-- Forgets a destination: its positions, what is parked there and its replays. Its jobs stay. Returns whether it was there.
 CREATE FUNCTION :"schema".remove_destination(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM :"schema".position AS p WHERE p.destination = remove_destination.name;
     DELETE FROM :"schema".parked AS p WHERE p.destination = remove_destination.name;
+    DELETE FROM :"schema".replay_position AS r WHERE r.destination = remove_destination.name;
+    DELETE FROM :"schema".event_replay AS r WHERE r.destination = remove_destination.name;
     DELETE FROM :"schema".destination AS d WHERE d.name = remove_destination.name;
     RETURN FOUND;
 END

@@ -1,0 +1,23 @@
+-- Makes jobs of a replay's events and writes how far it is, in one transaction; whether it is still open. No row when the
+-- fence of the position is not ours any more. Locks the position against a new holder, then the replay's row.
+WITH mine AS (
+    SELECT p.destination, p.shard
+    FROM :"schema".position AS p
+    WHERE p.destination = :destination::text AND p.shard = :shard::int AND p.fence = :fence::bigint
+    FOR SHARE
+), moved AS (
+    UPDATE :"schema".replay_position AS s
+    SET after = :after::bigint, sent = s.sent + :sent::bigint, moved_at = clock_timestamp(),
+        ended_at = CASE WHEN :is_done::boolean THEN clock_timestamp() END
+    FROM mine
+    WHERE s.replay = :replay::int AND s.shard = mine.shard AND s.ended_at IS NULL
+    RETURNING s.replay
+), made AS MATERIALIZED (
+    SELECT j.id
+    FROM moved
+    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[]) AS n (payload, effect_key)
+    CROSS JOIN LATERAL :"schema".enqueue(
+        kind => :kind::text, payload => n.payload::jsonb, queue => :queue::text, max_attempts => :max_attempts::int,
+        effect_key => n.effect_key) AS j
+)
+SELECT EXISTS (SELECT FROM moved), (SELECT count(*) FROM made) FROM mine
