@@ -5,17 +5,20 @@ An end-to-end test that stays green with one of these would prove nothing.
 
 from samecommit import App
 from samecommit.demo import app
-from samecommit.demo.crm_client import Contact, CrmClient
+from samecommit.demo.crm import Crm
+from samecommit.event import StoredEvent
 from samecommit.maintenance.chores import Chores
+from samecommit.outbox.adapter import Delivery
+from samecommit.outbox.outcomes import Delivered, Lookup, NotFound, Outcome
 
 
 def without_read_back() -> App:
     """Creates again after a doubt, without looking whether the CRM did it the first time."""
 
-    def find(self: CrmClient, email: str) -> list[Contact]:
-        return []
+    async def find_existing(self: Crm, event: StoredEvent, delivery: Delivery) -> Lookup:
+        return NotFound()
 
-    CrmClient.find = find  # type: ignore[method-assign]
+    Crm.find_existing = find_existing  # type: ignore[method-assign]
     return app.create_app()
 
 
@@ -31,12 +34,12 @@ def without_reaper() -> App:
 
 def done_without_doing() -> App:
     """Ends every tenth delivery as done before the CRM has heard of it."""
-    find = CrmClient.find
+    send = Crm.send
 
-    def nothing_there(self: CrmClient, email: str) -> list[Contact]:
-        if sum(email.encode()) % 10 == 0:
-            return [Contact(id=0, email=email)]
-        return find(self, email)
+    async def nothing_done(self: Crm, event: StoredEvent, delivery: Delivery) -> Outcome:
+        if sum(event.json()["email"].encode()) % 10 == 0:
+            return Delivered(ref="0")
+        return await send(self, event, delivery)
 
-    CrmClient.find = nothing_there  # type: ignore[method-assign]
+    Crm.send = nothing_done  # type: ignore[method-assign]
     return app.create_app()

@@ -53,7 +53,7 @@ def test_a_lead_whose_jobs_say_done_is_lost_all_the_same_when_the_crm_has_nothin
 
 
 def test_a_lead_that_claims_a_contact_the_crm_does_not_have_is_lost() -> None:
-    assert judge(lead(1, 10), done(1)) == ("lost", "its row says contact 10, the CRM has none")
+    assert judge(lead(1, 10), done(1)) == ("lost", "contact 10 is noted for it, the CRM has none")
 
 
 def test_two_contacts_for_one_lead_are_doubled() -> None:
@@ -78,7 +78,7 @@ def test_a_lead_that_stopped_and_is_in_the_crm_is_unexplained(state: str) -> Non
 
 
 def test_a_contact_that_the_lead_does_not_know_of_is_unexplained() -> None:
-    assert judge(lead(1), done(1), contact(1, 10)) == ("unexplained", "the CRM has contact 10, its row says None")
+    assert judge(lead(1), done(1), contact(1, 10)) == ("unexplained", "the CRM has contact 10, noted is None")
 
 
 def test_a_contact_without_a_lead_is_unexplained() -> None:

@@ -48,6 +48,18 @@ def test_a_dropped_connection_left_a_contact_behind(serving: Running) -> None:
     assert len(crm.find("ann@b.example")) == 1
 
 
+def test_a_contact_is_found_once_the_index_has_it(serving: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("samecommit.demo.crm_stub.time.time", lambda: now)
+    crm = start(serving, Moods(error=0, dropped=0, search_error=0, latency_seconds=0, index_lag_seconds=2.0))
+    crm.create(**ANN)
+    now = 1001.9
+    assert crm.find("ann@b.example") == []
+    assert len(list(crm.contacts())) == 1, "the records themselves do not lag"
+    now = 1002.0
+    assert len(crm.find("ann@b.example")) == 1
+
+
 def test_an_address_on_the_do_not_contact_list_is_refused_for_good(serving: Running) -> None:
     with pytest.raises(CrmRefused, match="do-not-contact"):
         start(serving).create(**{**ANN, "email": "ann@do-not-contact.example"})

@@ -20,8 +20,8 @@ from samecommit.demo.intake import SAMPLE, Lead, read_leads
 from samecommit.demo.lead_table import values
 from samecommit.demo.pipeline import Pipeline, PipelineInput
 from samecommit.demo.run import DemoOptions, run
-from samecommit.demo.tasks import FOUND, TABLE, tasks
-from samecommit.demo.watching import Attempts, Watch
+from samecommit.demo.tasks import TABLE, tasks
+from samecommit.demo.watching import DELIVERY, FOUND, Attempts, Watch
 from samecommit.errors import DemoError
 
 ROOT = Path(__file__).parents[2]
@@ -68,11 +68,15 @@ def test_every_lead_is_accounted_for_although_a_worker_is_killed(
         watch = Watch(conn, TABLE)
         assert {row.email for row in watch.lead_rows()} == {lead.email for lead in few()}
         attempts, held = watch.attempts(), watch.held()
+        snapshot = watch.snapshot()
     assert count(attempts, "lost", "crashed") > 0
     assert count(attempts, "rate limited") > 0
     assert count(attempts, "done", note=FOUND) > 0
     assert count(attempts, "held") == len(held) + 5
     assert count(attempts, "failed") > 0
+    assert snapshot.count("done", kind="classify") == sum(
+        n for (kind, _), n in snapshot.jobs.items() if kind == DELIVERY
+    )
 
 
 def test_without_read_back_the_audit_finds_duplicates_and_the_command_ends_with_1(

@@ -9,8 +9,7 @@ from samecommit.demo import screen
 from samecommit.demo.audit import JobRow
 from samecommit.demo.intake import Lead, parse_leads
 from samecommit.demo.lead_table import LeadTable, values
-from samecommit.demo.tasks import FOUND
-from samecommit.demo.watching import Attempts, HeldLead, ModelCalls, Snapshot, Watch
+from samecommit.demo.watching import DELIVERY, FOUND, Attempts, HeldLead, ModelCalls, Snapshot, Watch
 from samecommit.embedded import EmbeddedServer
 from samecommit.storage.migrate import migrate
 
@@ -51,6 +50,12 @@ def test_both_sides_of_the_audit_are_read_with_the_lead_of_each_job(watch: Watch
         JobRow(lead_id=1, kind="enrich", state="held", reason="not sure"),
         JobRow(lead_id=2, kind="enrich", state="ready"),
     ]
+
+
+def test_a_classified_lead_without_a_delivery_is_not_done_with() -> None:
+    jobs = {("enrich", "done"): 2, ("classify", "done"): 2, (DELIVERY, "done"): 1}
+    assert not Snapshot(arrived=2, delivered=1, jobs=jobs).is_quiet
+    assert Snapshot(arrived=2, delivered=1, jobs={**jobs, (DELIVERY, "failed"): 1}).is_quiet
 
 
 def test_model_calls_are_summed_from_what_attempts_recorded(watch: Watch) -> None:
@@ -104,9 +109,9 @@ def test_the_screen_shows_what_the_model_cost() -> None:
 
 def test_the_screen_sums_attempts_and_hides_no_ending_that_it_does_not_know() -> None:
     attempts = [
-        Attempts(kind="deliver", outcome="retry", note="", count=3),
-        Attempts(kind="deliver", outcome="error", note="", count=4),
-        Attempts(kind="deliver", outcome="done", note=FOUND, count=5),
+        Attempts(kind=DELIVERY, outcome="retry", note="", count=3),
+        Attempts(kind=DELIVERY, outcome="error", note="", count=4),
+        Attempts(kind=DELIVERY, outcome="done", note=FOUND, count=5),
         Attempts(kind="classify", outcome="eaten", note="", count=6),
     ]
     lines = rendered(screen.attempts_table(attempts)).splitlines()

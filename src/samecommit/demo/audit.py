@@ -138,7 +138,7 @@ def _judge(lead: LeadRow, jobs: Sequence[JobRow], contacts: Sequence[Contact]) -
 
 def _judge_absent(lead: LeadRow, jobs: Sequence[JobRow]) -> tuple[Verdict, str]:
     if lead.crm_id is not None:
-        return "lost", f"its row says contact {lead.crm_id}, the CRM has none"
+        return "lost", f"contact {lead.crm_id} is noted for it, the CRM has none"
     if job := _first(jobs, *LIVE_STATES):
         return "unfinished", f"{job.kind} is {job.state}"
     if job := _first(jobs, "held", "failed"):
@@ -155,7 +155,7 @@ def _judge_present(lead: LeadRow, jobs: Sequence[JobRow], contact: Contact) -> t
     if job := _first(jobs, *LIVE_STATES):
         return "unfinished", f"contact {contact.id} is there, {job.kind} is {job.state}"
     if lead.crm_id != contact.id:
-        return "unexplained", f"the CRM has contact {contact.id}, its row says {lead.crm_id}"
+        return "unexplained", f"the CRM has contact {contact.id}, noted is {lead.crm_id}"
     return "delivered", f"contact {contact.id}"
 
 

@@ -2,8 +2,8 @@
 
 ``POST /contacts`` creates a contact each time it is asked: the same address twice makes two contacts. It is slow,
 sometimes answers 500 without having done anything, and sometimes creates the contact and then drops the connection:
-the two look alike from outside. ``GET /contacts?email=`` finds contacts, ``GET /contacts?after=ID&limit=N`` pages through all
-of them, ``GET /stats`` counts. Addresses at ``do-not-contact.example`` are refused for good (422).
+the two look alike from outside. ``GET /contacts?email=`` finds contacts, new ones only after a while if its index lags;
+``GET /contacts?after=ID&limit=N`` pages through all of them, ``GET /stats`` counts. Addresses at ``do-not-contact.example`` are refused for good (422).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import random
 import sqlite3
 import threading
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -27,12 +28,13 @@ FIELDS = ("email", "name", "company", "label")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moods:
-    """How badly the CRM behaves: chances from 0 to 1 per request, latencies in seconds."""
+    """How badly the CRM behaves: chances from 0 to 1 per request, seconds that an answer takes and that its index lags."""
 
     error: float = 0.05
     dropped: float = 0.05
     search_error: float = 0.02
     latency_seconds: float = 0.04
+    index_lag_seconds: float = 0.0
 
 
 class CrmStub:
@@ -47,7 +49,7 @@ class CrmStub:
         self._database.executescript(
             "PRAGMA journal_mode = WAL;"
             "CREATE TABLE IF NOT EXISTS contact ("
-            " id INTEGER PRIMARY KEY, email TEXT NOT NULL, name TEXT, company TEXT, label TEXT);"
+            " id INTEGER PRIMARY KEY, email TEXT NOT NULL, name TEXT, company TEXT, label TEXT, created REAL NOT NULL);"
             "CREATE INDEX IF NOT EXISTS contact_email ON contact (email);"
         )
 
@@ -85,7 +87,8 @@ class CrmStub:
             return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, body={"error": "try later"}, delay_seconds=delay)
         with self._lock:
             cursor = self._database.execute(
-                "INSERT INTO contact (email, name, company, label) VALUES (?, ?, ?, ?)", values
+                "INSERT INTO contact (email, name, company, label, created) VALUES (?, ?, ?, ?, ?)",
+                (*values, time.time()),
             )
         created = {"id": cursor.lastrowid, **dict(zip(FIELDS, values, strict=True))}
         return Answer(status=HTTPStatus.CREATED, body=created, delay_seconds=delay, is_dropped=fault == "dropped")
@@ -94,7 +97,8 @@ class CrmStub:
         fault, delay = self._decide(error=self._moods.search_error, dropped=0.0)
         if fault == "500":
             return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, body={"error": "try later"}, delay_seconds=delay)
-        found = self._query("SELECT id, email, name, company, label FROM contact WHERE email = ? ORDER BY id", email)
+        sql = "SELECT id, email, name, company, label FROM contact WHERE email = ? AND created <= ? ORDER BY id"
+        found = self._query(sql, email, time.time() - self._moods.index_lag_seconds)
         return Answer(body={"contacts": found}, delay_seconds=delay / 4)
 
     def _page(self, after: int, limit: int) -> Answer:
@@ -128,9 +132,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7, help="of the faults")
     parser.add_argument("--error", type=float, default=Moods().error, help="chance of a 500 that did nothing")
     parser.add_argument("--dropped", type=float, default=Moods().dropped, help="chance of created, then dropped")
+    parser.add_argument("--search-error", type=float, default=Moods().search_error, help="chance of a 500 to a search")
     parser.add_argument("--latency-seconds", type=float, default=Moods().latency_seconds)
+    parser.add_argument("--index-lag-seconds", type=float, default=0.0, help="until a search finds what was created")
     args = parser.parse_args()
-    moods = Moods(error=args.error, dropped=args.dropped, latency_seconds=args.latency_seconds)
+    moods = Moods(
+        error=args.error,
+        dropped=args.dropped,
+        search_error=args.search_error,
+        latency_seconds=args.latency_seconds,
+        index_lag_seconds=args.index_lag_seconds,
+    )
     serve(CrmStub(args.file, moods=moods, seed=args.seed), port=args.port)
 
 

@@ -14,22 +14,22 @@ from rich.text import Text
 from samecommit.demo import tasks
 from samecommit.demo.audit import LIVE_STATES, Audit, audit_table, make_table
 from samecommit.demo.intake import Intake
-from samecommit.demo.tasks import FOUND
-from samecommit.demo.watching import Attempts, HeldLead, ModelCalls, Snapshot
+from samecommit.demo.watching import DELIVERY, FOUND, Attempts, HeldLead, ModelCalls, Snapshot
 
-STEPS = ("enrich", "classify", "deliver")
+STEPS = ("enrich", "classify", DELIVERY)
 ENDINGS: Mapping[str, tuple[str, ...]] = {
     "done": ("done",),
     "held for a person": ("held",),
     "failed for good": ("failed",),
-    "an error or a doubt: tried again later": ("retry", "error", "timed out"),
+    "an error or a doubt: tried again later": ("retry", "error", "timed out", "snoozed"),
     "429: told to wait, no attempt spent": ("rate limited",),
     "lease lost: the worker was killed": ("lost", "crashed"),
 }
 PLAN = (
     "Each lead is stored together with its first job, in one transaction. Worker processes take it through three jobs: "
-    "enrich, classify (a model's service that answers 429 in bursts), deliver (a CRM that is slow, fails, and sometimes "
-    "creates the record and drops the connection). Half-way an importer and a worker are killed with SIGKILL."
+    "enrich, classify (a model's service that answers 429 in bursts), and a delivery that the outbox makes of an event (to a "
+    "CRM that is slow, fails, and sometimes creates the record and drops the connection). Half-way an importer and a worker "
+    "are killed with SIGKILL."
 )
 
 
@@ -112,7 +112,7 @@ def calls_table(calls: Iterable[ModelCalls]) -> Table:
 
 
 def attempts_table(attempts: Sequence[Attempts]) -> Table:
-    """Show how all attempts ended, and how often looking first saved the CRM from a second record."""
+    """Show how all attempts ended, and how often looking saved the CRM from a second record."""
     table = make_table("Every attempt, by how it ended")
     table.add_column()
     for kind in STEPS:

@@ -1,8 +1,7 @@
-"""The three steps of a lead. Each is a job that enqueues the next one in the transaction that ends it.
+"""The steps of a lead. Each is a job that starts the next one in the transaction that ends it.
 
-What a step needs travels with its job, so that no step reads the database before it calls a service. The CRM offers no
-idempotency; two habits make it safe all the same: every attempt looks before it creates, and an attempt that cannot know
-what the CRM did leaves it time to finish.
+What a step needs travels with its job, so that no step reads the database before it calls a service. The second one ends with
+an event, and where events go is said once, at the end: the CRM is a destination (`samecommit.demo.crm`).
 """
 
 from __future__ import annotations
@@ -10,16 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from samecommit import AsyncContext, Context, Fail, Hold, RateLimited, Retry, Tasks
-from samecommit.demo.crm_client import Contact, CrmClient
+from samecommit.demo.crm import Crm
 from samecommit.demo.enrichment import enrich_lead
-from samecommit.demo.errors import CrmError, CrmRefused, ModelBusy, ModelError, NoAnswer
+from samecommit.demo.errors import ModelBusy, ModelError, NoAnswer
 from samecommit.demo.lead_table import LeadTable
 from samecommit.demo.model_client import PROMPT_VERSION, Classification, ModelClient
 
 CONFIDENT = 0.7
 GONE = "the lead is not there"
-FOUND = "found"  # what an earlier attempt created and never heard of
-CRM_SETTLES_SECONDS = 1.0  # by then it has created what it was asked to create, or never will
 
 TABLE = LeadTable("lead_intake")
 tasks = Tasks()
@@ -27,7 +24,7 @@ tasks = Tasks()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the model may see of a lead, and what the CRM is told."""
+    """What the model may see of a lead, and what the CRM is told of it."""
 
     email: str
     name: str
@@ -38,6 +35,18 @@ class Facts:
     def without_address(self) -> dict[str, str]:
         """Leave out what a model has no use for."""
         return {field: value for field, value in asdict(self).items() if field != "email"}
+
+
+@tasks.event(type="lead.classified", key="lead_id")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadClassified:
+    """A lead that is worth something to somebody."""
+
+    lead_id: int
+    email: str
+    name: str
+    company: str
+    label: str
 
 
 @tasks.task(queue="leads", max_attempts=8, timeout=30)
@@ -55,7 +64,7 @@ async def enrich(ctx: AsyncContext, lead_id: int) -> None:
         await classify.enqueue(conn, lead_id=lead_id, facts=facts)
 
 
-# The clients of both services block, so the next two are plain functions: the worker runs them on its threads.
+# The model's client blocks, so this is a plain function: the worker runs it on its threads.
 
 
 @tasks.task(queue="model", max_attempts=8, timeout=30)
@@ -72,16 +81,9 @@ def classify(ctx: Context, lead_id: int, facts: Facts) -> Hold | None:
             return Hold(f"the model is {confidence:.0%} sure of {label!r}", data=doubt)
     with ctx.transaction() as conn:
         conn.execute(TABLE.classify, {"id": lead_id, "label": label, "confidence": confidence})
-        deliver.enqueue(conn, lead_id=lead_id, facts=facts, label=label)
+        lead = LeadClassified(lead_id=lead_id, email=facts.email, name=facts.name, company=facts.company, label=label)
+        tasks.emit(conn, lead)
     return None
-
-
-@tasks.task(queue="crm", max_attempts=8, timeout=30)
-def deliver(ctx: Context, lead_id: int, facts: Facts, label: str) -> None:
-    """See to it that the CRM has the lead once, and note under which number."""
-    contact = _find_or_create(ctx, facts, label)
-    with ctx.transaction() as conn:
-        conn.execute(TABLE.deliver, {"id": lead_id, "crm_id": contact.id})
 
 
 def _ask_model(ctx: Context, facts: Facts) -> Classification:
@@ -102,15 +104,7 @@ def _ask_model(ctx: Context, facts: Facts) -> Classification:
     return judged
 
 
-def _find_or_create(ctx: Context, facts: Facts, label: str) -> Contact:
-    client = CrmClient.from_environment()
-    try:
-        # looked for in every attempt: one whose worker was killed left no word of what it had done
-        if found := client.find(facts.email):
-            ctx.record(outcome=FOUND)
-            return found[0]
-        return client.create(email=facts.email, name=facts.name, company=facts.company, label=label)
-    except CrmRefused as refused:
-        raise Fail(refused.reason) from refused
-    except (CrmError, NoAnswer) as doubt:
-        raise Retry(after=CRM_SETTLES_SECONDS, reason=str(doubt)) from doubt
+# A relay of 6 s for the same reason as the workers' lease: a person waits for the killed one to be replaced.
+tasks.destination(
+    "crm", matches="lead.classified", queue="crm", max_attempts=8, timeout=30, start="start", lease_seconds=6
+)(Crm)

@@ -16,6 +16,9 @@ from psycopg.types.json import Jsonb
 from samecommit.demo.audit import LIVE_STATES, JobRow, LeadRow
 from samecommit.demo.lead_table import LeadTable
 
+DELIVERY = "deliver:crm"  # the kind of the jobs that the outbox makes for the CRM
+FOUND = "found"  # how such a job ends when an attempt that nobody heard of had created the contact
+
 COUNTS: LiteralString = """
     SELECT kind, state, count(*)
     FROM {schema}.jobs
@@ -28,9 +31,14 @@ HELD: LiteralString = """
     ORDER BY id"""
 
 JOBS: LiteralString = """
-    SELECT (payload ->> 'lead_id')::bigint, kind, state,
+    SELECT coalesce(payload ->> 'lead_id', payload #>> '{{event,key}}')::bigint, kind, state,
            coalesce(CASE WHEN state = 'held' THEN hold_reason ELSE last_error END, '')
     FROM {schema}.jobs"""
+
+REFS: LiteralString = """
+    SELECT (payload #>> '{{event,key}}')::bigint, (result ->> 'ref')::bigint
+    FROM {schema}.jobs
+    WHERE kind = %s AND state = 'done'"""
 
 CALLS: LiteralString = """
     SELECT record ->> 'model', record ->> 'prompt_version', record ->> 'outcome',
@@ -42,7 +50,10 @@ CALLS: LiteralString = """
 
 
 ATTEMPTS: LiteralString = """
-    SELECT j.kind, a.outcome, coalesce(a.record ->> 'outcome', ''), count(*)
+    SELECT j.kind, a.outcome,
+           coalesce(a.record ->> 'outcome',
+                    CASE WHEN a.outcome = 'done' AND j.result ->> 'found' = 'true' THEN 'found' END, ''),
+           count(*)
     FROM {schema}.attempts AS a
     JOIN {schema}.jobs AS j ON j.id = a.job_id
     WHERE a.outcome IS NOT NULL
@@ -86,8 +97,9 @@ class Snapshot:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is left that a worker could do."""
-        return not self.count(*LIVE_STATES)
+        """Whether nothing is left that a worker or a relay could do: each classified lead has become a delivery."""
+        deliveries = self.count(*LIVE_STATES, "held", "done", "failed", "cancelled", kind=DELIVERY)
+        return not self.count(*LIVE_STATES) and self.count("done", kind="classify") == deliveries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +153,7 @@ class Watch:
         row = self._conn.execute(self._table.count).fetchone()
         assert row is not None
         jobs = {(kind, state): number for kind, state, number in self._rows(COUNTS)}
-        return Snapshot(arrived=row[0], delivered=row[1], jobs=jobs)
+        return Snapshot(arrived=row[0], delivered=jobs.get((DELIVERY, "done"), 0), jobs=jobs)
 
     def held(self) -> list[HeldLead]:
         """Read what waits for a person, oldest first."""
@@ -153,9 +165,10 @@ class Watch:
         self._conn.execute(statement, (job_id, Jsonb(dict(decision))))
 
     def lead_rows(self) -> list[LeadRow]:
-        """Read the leads for the audit."""
+        """Read the leads for the audit, with what their deliveries noted as the CRM's number."""
+        refs = dict(self._rows(REFS, DELIVERY))
         rows = self._conn.execute(self._table.audit)
-        return [LeadRow(id=id_, email=email, crm_id=crm_id) for id_, email, crm_id in rows]
+        return [LeadRow(id=id_, email=email, crm_id=refs.get(id_)) for id_, email, _ in rows]
 
     def job_rows(self) -> list[JobRow]:
         """Read the jobs for the audit."""

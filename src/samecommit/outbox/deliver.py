@@ -48,7 +48,8 @@ from samecommit.outbox.told import RepeatPossible
 from samecommit.payload import PayloadCodec
 from samecommit.signals import Signals
 
-_COOL_SECONDS, _LOOK_SECONDS = 15.0, 30.0
+_COOL_SECONDS = 15.0
+_FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 1.0, 60.0
 
 
 class Known(NamedTuple):
@@ -217,7 +218,8 @@ class Deliverer:
             case Unsure(reason=reason) if known.since_first > self._destination.doubt_for_seconds:
                 return await self._for_a_person(ctx, reason)
             case Unsure(reason=reason):
-                return job.Snooze(_LOOK_SECONDS, reason)
+                pause = min(max(known.since_last / 2, _FIRST_LOOK_SECONDS), _LONGEST_LOOK_SECONDS)
+                return job.Snooze(pause, reason)  # the longer it has been unsure, the more seldom
 
     async def _look(self, adapter: FindsExisting, event: StoredEvent, delivery: Delivery) -> Lookup:
         try:

@@ -112,6 +112,7 @@ class OutboxVerbs:
         on_doubt: Literal["hold", "resend"] | None = None,
         doubt_for_seconds: float = 3_600.0,
         start: Start | datetime = "now",
+        lease_seconds: float = 30.0,
     ) -> Callable[[A], A]:
         """Declare a class (or object) with ``send`` and, where it can, ``find_existing`` as a destination: one job per event.
 
@@ -126,6 +127,7 @@ class OutboxVerbs:
                 own, else ``hold``.
             doubt_for_seconds: how long to look before a person decides.
             start: where a new destination begins.
+            lease_seconds: how long the relay that makes its jobs may be silent before another takes its place.
 
         Raises:
             ConfigError: it has no ``send``, or the name is taken.
@@ -136,6 +138,7 @@ class OutboxVerbs:
             "timeout_seconds": timeout,
             "doubt_for_seconds": doubt_for_seconds,
             "start": start,
+            "lease_seconds": lease_seconds,
         }
         own = {"settle_seconds": settle_seconds, "on_doubt": on_doubt}
         options.update({name: value for name, value in own.items() if value is not None})
