@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import psycopg
 from psycopg import sql
 
 from samecommit import App, RateLimited, Retry, Task, WorkerConfig
+from samecommit.bench.loop import run_loop, stop_at_eof
 from samecommit.bench.place import PAYLOAD
 from samecommit.signals import JobsClaimed, JobsEnded, Signal
 
@@ -31,6 +33,7 @@ class Measured:
     """The application under test, and what its handlers saw: (n, start) pairs, and times of attempts."""
 
     app: App
+    noop: Task[[int, str, str], None]
     stamp: Task[[int], None]
     starts: list[tuple[int, int]]
     attempts: list[int]
@@ -66,7 +69,7 @@ def make_app(options: dict[str, Any]) -> Measured:
     @app.task()
     async def large(body: str) -> None: ...
 
-    return Measured(app, stamp, starts, attempts)
+    return Measured(app, noop, stamp, starts, attempts)
 
 
 def work(options: dict[str, Any]) -> dict[str, Any]:
@@ -99,13 +102,13 @@ def work(options: dict[str, Any]) -> dict[str, Any]:
                     pass
 
         app.signals.subscribe(heard)
-        threading.Thread(target=_stop_at_eof, args=(loop, worker), daemon=True).start()
+        threading.Thread(target=stop_at_eof, args=(loop, worker), daemon=True).start()
         running = asyncio.create_task(worker.run())
         await worker.started()
         print("ready", flush=True)
         await running
 
-    _run(main())
+    run_loop(main())
     usage = resource.getrusage(resource.RUSAGE_SELF)
     if options.get("starts"):
         Path(options["starts"]).write_text(json.dumps(measured.starts))
@@ -113,40 +116,86 @@ def work(options: dict[str, Any]) -> dict[str, Any]:
             "attempts": [n / 1e9 for n in measured.attempts]}  # fmt: skip
 
 
-def _stop_at_eof(loop: asyncio.AbstractEventLoop, worker: Any) -> None:
-    sys.stdin.read()
-    try:
-        loop.call_soon_threadsafe(worker.stop)
-    except RuntimeError:
-        pass
+def rest(options: dict[str, Any]) -> dict[str, Any]:
+    """Run several workers that find nothing to do, in this one process, until standard input is closed."""
 
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        workers = [make_app(options).app.worker(WorkerConfig(**options["config"])) for _ in range(options["workers"])]
+        threading.Thread(target=stop_at_eof, args=(loop, *workers), daemon=True).start()
+        running = [asyncio.create_task(worker.run()) for worker in workers]
+        for worker in workers:
+            await worker.started()
+        print("ready", flush=True)
+        await asyncio.gather(*running)
 
-def _run(main: Any) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+    run_loop(main())
+    return {}
 
 
 def produce(options: dict[str, Any]) -> dict[str, Any]:
-    """Enqueue one by one, with work after the enqueue, until the time is over; return commit times."""
-    stamp = make_app(options).stamp
-    rng, n = random.Random(options["seed"]), options["seed"] * 10_000_000
+    """Enqueue in transactions of ``jobs``, with work after the enqueue, until the time is over; return commit times."""
+    app, stamp = (measured := make_app(options)).app, measured.stamp
+    rng, n, many = random.Random(options["seed"]), options["seed"] * 10_000_000, options.get("jobs", 1)
     commits: list[tuple[int, int]] = []
     until = time.monotonic() + options["seconds"]
     with psycopg.connect(options["dsn"]) as conn:
         while time.monotonic() < until:
-            stamp.enqueue(conn, n)
+            if many == 1:
+                stamp.enqueue(conn, n)
+            else:
+                app.enqueue_many(conn, [stamp.job(n + more) for more in range(many)])
             if options["work"]:
                 time.sleep(rng.random() * options["work"])
             conn.commit()
-            commits.append((n, time.monotonic_ns()))
-            n += 1
+            at = time.monotonic_ns()
+            commits += [(n + more, at) for more in range(many)]
+            n += many
             if options["gap"]:
                 time.sleep(options["gap"] * (0.5 + rng.random()))
     return {"commits": commits}
+
+
+def commit(options: dict[str, Any]) -> dict[str, Any]:
+    """Commit one job after the other for some seconds, by the library or (``is_bare``) by a bare INSERT; how many."""
+    done = 0
+    with psycopg.connect(options["dsn"]) as conn:
+        once = bare_insert(conn, options["schema"]) if options["is_bare"] else enqueue_one(conn, make_app(options).noop)
+        once()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        began = time.monotonic()
+        while time.monotonic() - began < options["seconds"]:
+            once()
+            done += 1
+        return {"rate": done / (time.monotonic() - began)}
+
+
+def bare_insert(conn: psycopg.Connection[Any], schema: str) -> Callable[[], None]:
+    """Return what stores the row of a job in a transaction of its own, and does nothing else."""
+    conn.execute(sql.SQL("SET search_path = {}, pg_catalog").format(sql.Identifier(schema)))
+    conn.commit()
+
+    def insert() -> None:
+        conn.execute(
+            "INSERT INTO job (queue_id, kind, pos, payload) VALUES (1, 'noop', nextval('pos_seq'), %s::jsonb) "
+            "RETURNING id",
+            (PAYLOAD,),
+        ).fetchone()
+        conn.commit()
+
+    return insert
+
+
+def enqueue_one(conn: psycopg.Connection[Any], noop: Task[[int, str, str], None]) -> Callable[[], None]:
+    """Return what enqueues the same job in a transaction of its own."""
+    note = "x" * 60
+
+    def enqueue() -> None:
+        noop.enqueue(conn, 12345, "someone@example.com", note)
+        conn.commit()
+
+    return enqueue
 
 
 def feed(options: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +216,9 @@ def feed(options: dict[str, Any]) -> dict[str, Any]:
     return {"sent": sent}
 
 
-ROLES = {"work": work, "produce": produce, "feed": feed}
+ROLES = {"work": work, "rest": rest, "produce": produce, "commit": commit, "feed": feed}
 
 if __name__ == "__main__":
-    print(json.dumps(ROLES[sys.argv[1]](json.loads(sys.argv[2]))), flush=True)
+    from samecommit.bench.outbox_child import OUTBOX_ROLES
+
+    print(json.dumps((ROLES | OUTBOX_ROLES)[sys.argv[1]](json.loads(sys.argv[2]))), flush=True)

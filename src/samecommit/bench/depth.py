@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from psycopg import sql
 
 from samecommit.bench.place import PAYLOAD, Place
 from samecommit.bench.processes import children
-from samecommit.bench.report import Report, percentile
+from samecommit.bench.report import Plot, Report, histogram, percentile
 from samecommit.storage.link import bigints
 from samecommit.storage.query import statement
 from samecommit.storage.session import as_startup_options, session_settings
@@ -23,15 +24,20 @@ _SAMPLES = 400
 def depth(place: Place, report: Report, *, rows: int = 10_000_000) -> None:
     """Claim in hundreds from a queue with so many jobs ready, then also for later, then also in the history."""
     place.renew()
-    place.fill(rows)
-    _claims(place, report, f"{rows:,} ready")
-    place.fill(rows, later_seconds=86_400.0)
-    _claims(place, report, f"{rows:,} ready, {rows:,} for later")
-    _fill_history(place, rows)
-    _claims(place, report, f"{rows:,} ready, {rows:,} for later, {rows:,} in the history")
+
+    def told(part: int, what: str) -> Callable[[int], None]:
+        return lambda filled: report.step((part + filled / rows) / 3, f"{filled:,} of {rows:,} {what}")
+
+    place.fill(rows, told=told(0, "ready"))
+    start = _claims(place, report, f"{rows:,} ready", 0)
+    place.fill(rows, later_seconds=86_400.0, told=told(1, "for later"))
+    start = _claims(place, report, f"{rows:,} ready, {rows:,} for later", start)
+    _fill_history(place, rows, told(2, "in the history"))
+    _claims(place, report, f"{rows:,} ready, {rows:,} for later, {rows:,} in the history", start)
 
 
-def _claims(place: Place, report: Report, name: str) -> None:
+def _claims(place: Place, report: Report, name: str, start: int) -> int:
+    """Claim in hundreds from a place in line on, and return the place behind the last one."""
     with psycopg.connect(
         place.dsn, autocommit=True, options=as_startup_options(session_settings(durable=False))
     ) as conn:
@@ -49,19 +55,22 @@ def _claims(place: Place, report: Report, name: str) -> None:
         cursor.execute(register.text, register.bind(values))
         claim = statement("claim/claim", place.schema)
         times: list[float] = []
-        start = 0
         for _ in range(_SAMPLES):
             asked = {"claim_id": secrets.randbits(62), "lease_id": lease_id, "queue_ids": "{1}", "priorities": "{0}"}
             asked |= {"starts": bigints([start]), "kinds": ["noop"], "room": 100}
             began = time.perf_counter()
             found = cursor.execute(claim.text, claim.bind(asked), prepare=True, binary=True).fetchall()
             times.append((time.perf_counter() - began) * 1e3)
-            start = max(start, *(row[1] for row in found))
+            start = max([start, *(row[1] for row in found)])
+    report.plots[f"claim of 100, {name}"] = Plot(
+        points=[(float(n), ms) for n, ms in enumerate(times)], x="claim after claim", y="ms"
+    )
     for share, label, bar in ((0.5, "p50", None), (0.99, "p99", 5.0)):
         report.add("depth", f"claim of 100, {name}, {label}", percentile(times, share), "ms", bar=bar, better="lower")
+    return start
 
 
-def _fill_history(place: Place, rows: int) -> None:
+def _fill_history(place: Place, rows: int, told: Callable[[int], None]) -> None:
     with place.connect() as conn:
         conn.execute("SET synchronous_commit = off")
         for begun in range(0, rows, 500_000):
@@ -72,6 +81,8 @@ def _fill_history(place: Place, rows: int) -> None:
                 "%s::jsonb FROM generate_series(%s::bigint, %s::bigint) AS n",
                 (PAYLOAD, begun + 1, min(begun + 500_000, rows)),
             )
+            told(begun)
+        conn.execute("VACUUM ANALYZE job_history")
 
 
 def strangers(place: Place, report: Report, *, jobs: int = 100_000, seconds: float = 8.0) -> None:
@@ -90,6 +101,7 @@ def strangers(place: Place, report: Report, *, jobs: int = 100_000, seconds: flo
     name = f"pick-up behind {jobs:,} of an unknown kind"
     report.add("depth", f"{name}, p50", percentile(delays, 0.5), "ms")
     report.add("depth", f"{name}, p99", percentile(delays, 0.99), "ms", bar=50, better="lower")
+    report.plots[name] = histogram(delays)
 
 
 def idle_lanes(place: Place, report: Report, *, queues: int = 50, lanes: int = 20) -> None:

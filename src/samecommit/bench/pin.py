@@ -7,7 +7,7 @@ from psycopg import sql
 from samecommit.bench.latency import pinned
 from samecommit.bench.place import Place
 from samecommit.bench.processes import children
-from samecommit.bench.report import Report
+from samecommit.bench.report import Plot, Report, per_second
 
 _WINDOW_SECONDS = 10
 
@@ -22,7 +22,7 @@ def pinned_rate(place: Place, report: Report, *, rate: int = 30_000, seconds: in
         sent = start("feed", place, rate=rate, seconds=seconds).result()["sent"]
         done = worker.result(stop=True)
         disk = _job_bytes(place) - before
-    counts = [done["per_second"][key] for key in sorted(done["per_second"], key=int)][1 : seconds - 1]
+    counts = [count for _, count in per_second(done["per_second"])][1 : seconds - 1]
     windows = [counts[n : n + _WINDOW_SECONDS] for n in range(0, len(counts) - _WINDOW_SECONDS + 2, _WINDOW_SECONDS)]
     shares = [sum(window) / len(window) / rate for window in windows if len(window) >= _WINDOW_SECONDS - 2]
     name = f"pinned {seconds} s at {rate:,}/s"
@@ -31,7 +31,7 @@ def pinned_rate(place: Place, report: Report, *, rate: int = 30_000, seconds: in
     report.add("pinned", f"{name}, worst window", min(shares), "x", bar=0.95)
     report.add("pinned", f"{name}, last window", shares[-1], "x")
     report.add("pinned", f"{name}, disk until the pin ends", disk / max(sent, 1), "B/job")
-    report.series[name] = [(float(n), float(count)) for n, count in enumerate(counts)]
+    report.plots[name] = Plot(points=per_second(done["per_second"]), y="jobs a second")
 
 
 def pinned_drain(place: Place, report: Report, *, jobs: int = 3_000_000) -> None:
@@ -43,7 +43,8 @@ def pinned_drain(place: Place, report: Report, *, jobs: int = 3_000_000) -> None
         filled = _job_bytes(place) - before
         done = start("work", place, expect=jobs, config={"concurrency": 1000, "batch": 500}).result()
         disk = _job_bytes(place) - before
-    counts = [done["per_second"][key] for key in sorted(done["per_second"], key=int)][1:-1]
+    counts = [count for _, count in per_second(done["per_second"])]
+    counts = counts[1:-1] or counts  # the first and the last second are not whole
     first, last = (sum(part) / len(part) for part in (counts[:_WINDOW_SECONDS], counts[-_WINDOW_SECONDS:]))
     name = f"drain of {jobs:,} under one pin"
     report.add("pinned", f"{name}, first {_WINDOW_SECONDS} s", first, "jobs/s")
@@ -51,7 +52,38 @@ def pinned_drain(place: Place, report: Report, *, jobs: int = 3_000_000) -> None
     report.add("pinned", f"{name}, last / first", last / first, "x", bar=0.60)
     report.add("pinned", f"{name}, table and indexes when filled", filled / jobs, "B/job")
     report.add("pinned", f"{name}, table and indexes when drained", disk / jobs, "B/job")
-    report.series[name] = [(float(n), float(count)) for n, count in enumerate(counts)]
+    report.plots[name] = Plot(points=per_second(done["per_second"]), y="jobs a second")
+
+
+def pinned_costs(place: Place, report: Report, *, jobs: int = 6_000_000, sample: int = 200_000) -> None:
+    """CPU of the server's backends for a job, before a pin and after so many jobs have gone by under it."""
+    place.renew()
+    if place.backend_cpu_seconds() is None:
+        report.add("pinned", "backend CPU after a long pin: not measured", None, "x", note="the server runs elsewhere")
+        return
+    before = _backend_cpu(place, sample)
+    with pinned(place):
+        for begun in range(0, jobs, (part := 1_000_000)):
+            report.step(begun / jobs, f"{begun:,} of {jobs:,} under the pin")
+            _backend_cpu(place, min(part, jobs - begun))
+        after = _backend_cpu(place, sample)
+    name = f"backend CPU after {jobs:,} jobs under one pin"
+    report.add("pinned", "backend CPU before the pin", before, "ms/1,000 jobs")
+    report.add("pinned", name, after, "ms/1,000 jobs")
+    report.add("pinned", f"{name}, to before", after / before, "x", bar=1.3, better="lower")
+
+
+def _backend_cpu(place: Place, jobs: int) -> float:
+    """Drain so many with one worker that has found its rate; CPU of its backends, ms for 1,000 jobs."""
+    place.fill(jobs)
+    with children() as start:
+        worker = start("work", place, config={"concurrency": 1000, "batch": 500})
+        worker.wait_ready()
+        place.wait_until_left(0)
+        seconds = place.backend_cpu_seconds()
+        worker.result(stop=True)
+    assert seconds is not None, "seen before"
+    return seconds / jobs * 1e6
 
 
 def _job_bytes(place: Place) -> int:

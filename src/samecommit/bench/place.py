@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import tempfile
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +17,31 @@ import psycopg
 from psycopg import sql
 
 from samecommit.app import App
-from samecommit.errors import ConfigError
+from samecommit.errors import ConfigError, SamecommitError
 
 PAYLOAD = '{"submission_id": 12345, "email": "someone@example.com", "note": "' + "x" * 60 + '"}'
 _BUSY_BACKENDS = 3
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "8GB", "max_connections": "200"}
 
 
 @dataclass(slots=True)
 class Place:
-    """A scratch installation, and ways to look at what it costs."""
+    """A scratch installation, and ways to look at what it costs.
+
+    Args:
+        dsn: the database.
+        schema: the installation's, dropped and made anew by each measurement.
+        server_pid: the postmaster's process, None when it runs elsewhere.
+        folder: for files between processes.
+        is_ours: whether the server was started for the measurements, so that another one can be.
+    """
 
     dsn: str
     schema: str
     server_pid: int | None
     folder: Path
+    is_ours: bool
 
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
         """Open an autocommit connection whose search_path is the scratch schema."""
@@ -54,9 +67,15 @@ class Place:
             conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
 
     def fill(
-        self, jobs: int, *, kind: str = "noop", payload: str = PAYLOAD, later_seconds: float | None = None
+        self,
+        jobs: int,
+        *,
+        kind: str = "noop",
+        payload: str = PAYLOAD,
+        later_seconds: float | None = None,
+        told: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Put jobs in line (or for later) as fast as one statement can, then vacuum."""
+        """Put jobs in line (or for later) as fast as one statement can, then vacuum; ``told`` hears how many are there."""
         is_due = later_seconds is None
         now = sql.SQL("clock_timestamp()")
         run_at = (
@@ -75,6 +94,7 @@ class Place:
                     ).format(pos, run_at),
                     (kind, payload, min(250_000, jobs - begun)),
                 )
+                told(begun)
             conn.execute("VACUUM ANALYZE job")
 
     def wal_bytes(self) -> int:
@@ -92,7 +112,32 @@ class Place:
         with contextlib.suppress(OSError):
             for child in Path(f"/proc/{self.server_pid}/task/{self.server_pid}/children").read_text().split():
                 ticks += _ticks(int(child), reaped=False)
-        return ticks / 100.0
+        return ticks / _TICKS_PER_SECOND
+
+    def backend_cpu_seconds(self) -> float | None:
+        """Return the CPU time so far of the backends that work for Samecommit now; None when they cannot be seen."""
+        if self.server_pid is None:
+            return None
+        with self.connect() as conn:
+            rows = conn.execute(
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+                "AND application_name LIKE 'samecommit %' AND application_name <> 'samecommit bench'"
+            ).fetchall()
+        return sum(_ticks(pid, reaped=False) for (pid,) in rows) / _TICKS_PER_SECOND
+
+    def wait_until_left(self, jobs: int, seconds: float = 3600.0) -> None:
+        """Wait until no more than so many jobs are unfinished.
+
+        Raises:
+            SamecommitError: it takes longer than ``seconds``.
+        """
+        enough = sql.SQL("SELECT count(*) <= %s FROM (SELECT FROM job LIMIT %s) AS found")
+        until = time.monotonic() + seconds
+        while not self.ask(enough, jobs, jobs + 1):
+            if time.monotonic() > until:
+                msg = f"after {seconds:.0f} s more than {jobs:,} jobs are still unfinished: the measured worker stands still"
+                raise SamecommitError(msg)
+            time.sleep(0.05)
 
     def describe(self) -> dict[str, Any]:
         """Return versions and settings for the caption."""
@@ -109,26 +154,55 @@ def _ticks(pid: int, *, reaped: bool) -> int:
 
 
 @contextmanager
-def open_place(dsn: str | None, *, may_disturb: bool) -> Generator[Place]:
+def open_place(
+    dsn: str | None, *, may_disturb: bool = False, settings: Mapping[str, str] | None = None
+) -> Generator[Place]:
     """Give a scratch installation, embedded when no database is named, and clean up whatever happens.
+
+    Args:
+        dsn: the database; None starts a server.
+        may_disturb: measure although other sessions work there.
+        settings: further ones for the server that is started.
 
     Raises:
         ConfigError: other sessions work on the server and ``may_disturb`` was not said.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="samecommit-bench-")))
-        server_pid = None
+        is_ours = dsn is None
         if dsn is None:
             from samecommit.embedded import EmbeddedServer
 
-            server = stack.enter_context(EmbeddedServer(settings={"shared_buffers": "512MB", "max_wal_size": "8GB"}))
-            dsn, server_pid = server.dsn, server.server_pid
+            server = stack.enter_context(EmbeddedServer(settings={**_SETTINGS, **(settings or {})}))
+            dsn = server.dsn
         elif not may_disturb:
             _refuse_busy(dsn)
-        place = Place(dsn, f"samecommit_bench_{secrets.token_hex(4)}", server_pid, folder)
+        place = Place(dsn, f"samecommit_bench_{secrets.token_hex(4)}", _postmaster(dsn), folder, is_ours)
         stack.callback(place.drop)
         place.renew()
         yield place
+
+
+@contextmanager
+def another(place: Place, settings: Mapping[str, str]) -> Generator[Place | None]:
+    """Give a place with other server settings; the same one where it has them already, None on a user's server."""
+    if all(place.ask(sql.SQL("SELECT current_setting(%s)"), name) == value for name, value in settings.items()):
+        yield place
+    elif place.is_ours:
+        with open_place(None, settings=settings) as found:
+            yield found
+    else:
+        yield None
+
+
+def _postmaster(dsn: str) -> int | None:
+    """Return the server's process if it runs on this machine and its processes can be seen."""
+    with psycopg.connect(dsn) as conn:
+        try:
+            name, _, rest = Path(f"/proc/{conn.info.backend_pid}/stat").read_text().rpartition(")")
+        except OSError:
+            return None
+    return int(rest.split()[1]) if "(postgres" in name else None
 
 
 def _refuse_busy(dsn: str) -> None:

@@ -25,14 +25,21 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # an interruption is for the parent, which ends them
         )
 
     def wait_ready(self) -> None:
-        """Wait until a worker has its lease."""
+        """Wait until it says that it is ready: a worker has its lease."""
         assert self._process.stdout is not None
         if self._process.stdout.readline().strip() != "ready":
-            msg = "a measured worker did not start; its message stands above"
+            msg = "a measured process did not start; its message stands above"
             raise SamecommitError(msg)
+
+    def begin(self) -> None:
+        """Let a process go that is ready and waits for the others."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
 
     def result(self, *, stop: bool = False) -> dict[str, Any]:
         """Wait for its end (asking for it when ``stop``) and return what it measured."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,13 +35,32 @@ class Row:
         return self.value >= self.bar if self.better == "higher" else self.value <= self.bar
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """One picture: a curve through the points, or as bars the count (y) of what lies from one x to the next."""
+
+    points: Sequence[tuple[float, float]]
+    kind: Literal["curve", "bars"] = "curve"
+    x: str = "seconds"
+    y: str = "per second"
+
+
+def _nobody(_share: float, _what: str) -> None: ...
+
+
 @dataclass(slots=True)
 class Report:
-    """What was measured, and where."""
+    """What was measured, and where; ``watch`` is told how far the present measurement is, ``is_complete`` is lost by a failure."""
 
     place: dict[str, Any] = field(default_factory=dict[str, Any])
     rows: list[Row] = field(default_factory=list[Row])
-    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict[str, list[tuple[float, float]]])
+    plots: dict[str, Plot] = field(default_factory=dict[str, Plot])
+    watch: Callable[[float, str], None] = _nobody
+    is_complete: bool = True
+
+    def step(self, share: float, what: str) -> None:
+        """Tell that this share (0 to 1) of the present measurement is over, and what comes now."""
+        self.watch(share, what)
 
     def add(self, group: str, name: str, value: float | None, unit: str, **more: Any) -> None:
         """Add a row."""
@@ -52,7 +73,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return the whole report for JSON."""
         rows = [{**asdict(row), "pass": row.is_reached} for row in self.rows]
-        return {"place": self.place, "rows": rows, "series": self.series}
+        return {"place": self.place, "rows": rows, "plots": {name: asdict(plot) for name, plot in self.plots.items()}}
 
     def write(self, path: Path) -> None:
         """Write the report as JSON."""
@@ -63,6 +84,20 @@ def percentile(values: Iterable[float], share: float) -> float | None:
     """Return the value below which that share of the values lies (nearest rank), None when there are none."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
+
+
+def per_second(counts: Mapping[str, int]) -> list[tuple[float, float]]:
+    """Return counts by second as a curve that begins at 0, with the seconds in which nothing was."""
+    seconds = {int(second): float(count) for second, count in counts.items()}
+    first = min(seconds, default=0)
+    return [(float(second - first), seconds.get(second, 0.0)) for second in range(first, max(seconds, default=-1) + 1)]
+
+
+def histogram(values: Iterable[float], *, x: str = "ms") -> Plot:
+    """Count values in classes that grow by a fifth, from 0.1 on; what never came is left out."""
+    classes = Counter(max(0, math.ceil(math.log(max(value, 0.1) / 0.1, 1.2))) for value in values if value != math.inf)
+    bounds = range(max(classes, default=0) + 1)
+    return Plot(kind="bars", points=[(0.1 * 1.2**n, float(classes[n])) for n in bounds], x=x, y="samples")
 
 
 def machine() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from samecommit.bench.place import Place
 from samecommit.bench.processes import children
-from samecommit.bench.report import Report
+from samecommit.bench.report import Plot, Report, per_second
 
 
 def storm(
@@ -24,14 +24,14 @@ def storm(
     with children() as start:
         worker = start("work", place, answers=answers, config={"concurrency": 50})
         worker.wait_ready()
-        _wait_until_left(place, jobs)
+        place.wait_until_left(jobs)
         switch.touch()
         down = time.monotonic()
         time.sleep(outage_seconds)
         left = int(place.ask(sql.SQL("SELECT count(*) FROM job")))
         switch.unlink()
         up = time.monotonic()
-        _wait_until_left(place, 0)
+        place.wait_until_left(0)
         drained = time.monotonic() - up
         done = worker.result(stop=True)
     attempts: list[float] = done["attempts"]
@@ -47,11 +47,6 @@ def storm(
     report.add("storm", f"{name}, mean during, share of before", sum(during) / len(during) / rate_before, "x")
     report.add("storm", f"{name}, drain afterwards, share of before", left / drained / rate_before, "x",
                bar=0.8 if answers == "limited" else None)  # fmt: skip
-    first = min(seconds)
-    report.series[name] = [(float(s - first), float(seconds[s])) for s in range(first, max(seconds) + 1)]
-
-
-def _wait_until_left(place: Place, jobs: int) -> None:
-    until = time.monotonic() + 300
-    while int(place.ask(sql.SQL("SELECT count(*) FROM job"))) > jobs and time.monotonic() < until:
-        time.sleep(0.05)
+    report.plots[name] = Plot(
+        points=per_second({str(second): n for second, n in seconds.items()}), y="attempts a second"
+    )

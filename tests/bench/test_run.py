@@ -1,0 +1,91 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from rich.console import Console
+
+from samecommit.bench.run import Scale, measures, run
+from samecommit.errors import ConfigError
+
+QUICK = (
+    "drain",
+    "latency",
+    "late",
+    "enqueue",
+    "payloads",
+    "strangers",
+    "lanes",
+    "depth",
+    "promoter",
+    "workers",
+    "emit",
+    "outbox",
+)
+
+
+def schemas(dsn: str) -> list[str]:
+    with psycopg.connect(dsn) as conn:
+        return [
+            row[0] for row in conn.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'samecommit_bench%'")
+        ]
+
+
+def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"unknown measurement 'speed': one of drain, latency, .*outbox-backlog"):
+        run(["speed"], dsn=None)
+
+
+def test_every_measurement_has_a_name_in_the_command_s_help() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "samecommit", "bench", "--help"], capture_output=True, text=True, check=True
+    )
+    assert not [name for name in measures(Scale()) if name not in shown.stdout]
+
+
+def test_a_measurement_leaves_rows_and_no_schema(dsn: str, tmp_path: Path) -> None:
+    report = run(["lanes"], dsn=dsn, json_path=tmp_path / "rows.json", factor=0.01, console=Console(file=io.StringIO()))
+    assert report.is_complete and not schemas(dsn)
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["bar"] for row in rows] == [2.0] and rows[0]["value"] > 0
+
+
+def test_a_measurement_that_fails_is_told_and_the_next_one_goes_on(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr("samecommit.bench.depth.strangers", broken)
+    report = run(["strangers", "lanes"], dsn=dsn, factor=0.01, console=Console(file=io.StringIO()))
+    assert not report.is_complete
+    assert (report.rows[0].group, report.rows[0].note) == ("strangers", "RuntimeError: no luck")
+    assert report.rows[1].group == "depth" and not schemas(dsn)
+
+
+@pytest.mark.slow
+@pytest.mark.pg15
+@pytest.mark.parametrize("name", QUICK)
+def test_each_measurement_works_on_a_database_of_its_user(dsn: str, tmp_path: Path, name: str) -> None:
+    report = run([name], dsn=dsn, factor=0.005, plots=tmp_path, console=Console(file=io.StringIO()))
+    assert report.is_complete, [row.note for row in report.rows if row.note]
+    assert report.rows and not schemas(dsn)
+
+
+@pytest.mark.slow
+def test_an_interruption_shows_what_there_is_and_leaves_nothing(dsn: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "samecommit", "bench", "lanes", "polling", "--dsn", dsn, "--json", str(rows)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}) as bench:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            while not conn.execute(
+                "SELECT FROM pg_stat_activity WHERE application_name LIKE 'samecommit claim%'"
+            ).fetchone():
+                assert bench.poll() is None
+        bench.send_signal(signal.SIGTERM)
+        out, _ = bench.communicate(timeout=60)
+    assert "empty look at 50 queues" in out and "interrupted" in out
+    assert json.loads(rows.read_text())["rows"] and not schemas(dsn)
