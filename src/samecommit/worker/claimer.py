@@ -163,6 +163,8 @@ class Claimer:
                 kinds=self._kinds,
                 room=room,
             )
+            if rows:
+                self._executor.note_claim(self._clock() - began)
             is_complete = self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
             await self._hand_over(claim_id, rows, lanes)
         self._is_caught_up = len(rows) < room

@@ -67,6 +67,7 @@ class Executor:
         self.waiting: deque[Attempt] = deque()
         self._threads = ThreadPool(config.thread_count)
         self._ended_since, self._prefetch = 0, 0
+        self._claim_seconds = 0.0
         self._is_starving = False
         self._looked = self._now = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,6 +88,10 @@ class Executor:
             room = self._config.concurrency + self._prefetch - len(self.running) - len(self.waiting)
         self._is_starving = room <= 0
         return min(max(room, 0), self._config.batch)
+
+    def note_claim(self, seconds: float) -> None:
+        """Learn how long a claim takes: over a slow network more jobs must wait here for the slots not to stand empty."""
+        self._claim_seconds += (seconds - self._claim_seconds) / 8
 
     def take(self, claim_id: int, rows: Sequence[Row]) -> None:
         """Take over claimed jobs (rows of ``claim/claim.sql``) and start what fits."""
@@ -252,7 +257,8 @@ class Executor:
                 self.stop(attempt, "timeout")
         if self._looked:
             rate = self._ended_since / max(now - self._looked, 0.001)
-            self._prefetch = min(int(rate * _PREFETCH_SECONDS), self._config.batch)
+            ahead_seconds = max(_PREFETCH_SECONDS, 2 * self._claim_seconds)
+            self._prefetch = min(int(rate * ahead_seconds), self._config.batch)
         self._ended_since, self._looked = 0, now
         return _LOOK_SECONDS
 
