@@ -104,6 +104,7 @@ class Crew:
             "folder": str(self.folder),
             "name": name,
             "broken": self.broken,
+            "booted": time.time() - time.monotonic(),
             "config": {**self.config, **config},
         }
         environ = {

@@ -154,7 +154,9 @@ def main() -> None:
     told = json.loads(os.environ["SAMECOMMIT_MEMBER"])
     if told.get("broken"):
         importlib.import_module(f"tests.faults.broken.{told['broken']}").apply()
-    diary = Diary(History(Path(told["folder"], told["name"] + ".jsonl")))
+    # the monotonic clock is the machine's: the histories stay right where a fault makes this process's own clock wrong
+    history = History(Path(told["folder"], told["name"] + ".jsonl"), lambda: told["booted"] + time.monotonic())
+    diary = Diary(history)
     config = WorkerConfig(**{"backoff": Backoff(base_seconds=0.2, cap_seconds=1.0), **told["config"]})
     app = App(told["dsn"], worker=config)
     declare(app, diary)

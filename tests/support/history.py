@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,14 +23,20 @@ Line: TypeAlias = dict[str, Any]
 
 
 class History:
-    """The writer of one process."""
+    """The writer of one process.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: its file.
+        clock: seconds since the epoch; not the process's own where that is wrong on purpose.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, op: str, **values: Any) -> None:
         """Add a line; it is in the file when this returns."""
-        os.write(self._file, (json.dumps({"op": op, "at": time.time(), **values}) + "\n").encode())
+        os.write(self._file, (json.dumps({"op": op, "at": self._clock(), **values}) + "\n").encode())
 
     def close(self) -> None:
         """Let the file go."""
