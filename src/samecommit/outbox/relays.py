@@ -26,6 +26,7 @@ from samecommit.runtime.listener import Listener
 from samecommit.runtime.service import Service
 from samecommit.signals import CopyFound, Signals
 from samecommit.storage.link import AsyncLink
+from samecommit.storage.migrate import check_version_on
 
 STOP_SECONDS = 10.0
 """How long sends in flight have when a relay stops."""
@@ -106,8 +107,8 @@ class Outbox:
 
     async def run(self) -> None:
         """Relay until `stop`."""
-        await self.start()
         try:
+            await self.start()
             await self._stop_asked.wait()
         finally:
             await self.finish()
@@ -116,11 +117,13 @@ class Outbox:
         """Begin: the database's side of the destinations is made or brought up to date first.
 
         Raises:
+            SchemaError: the schema is missing or does not fit this version.
             LinkDown: the database cannot be reached.
         """
         if not self._is_relaying:
             return
         read, write = SharedLink(self._links["read"]), SharedLink(self._links["write"])
+        await check_version_on(self._links["keep"])
         await self._links["keep"].fetch("event/rebase")
         for destination in self.destinations:
             await self._add(write, destination)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any, TypeAlias
 
 import psycopg
 
 from samecommit.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
+from samecommit.storage.link import AsyncLink
 from samecommit.storage.query import check_schema, migration_files, quote_literal, quote_name, render, statement
 from samecommit.storage.roles import keep_roles
 from samecommit.storage.session import as_writer
 
 Connection: TypeAlias = psycopg.Connection[Any]
+_LOCK_SECONDS, _PATIENCE_SECONDS = 0.5, 60.0
 _OPTIONS = "-c search_path=pg_catalog -c lock_timeout=60s -c client_min_messages=warning"
 
 
@@ -63,10 +67,26 @@ def check_version(conn: Connection, schema: str) -> None:
     Raises:
         SchemaMissing, SchemaTooOld, SchemaTooNew: each says what to run.
     """
-    installed, needed = installed_version(conn, schema), newest_version()
+    _check(installed_version(conn, schema), schema, conn.info.dbname)
+
+
+async def check_version_on(link: AsyncLink) -> None:
+    """Do as `check_version`, for a worker.
+
+    Raises:
+        SchemaMissing, SchemaTooOld, SchemaTooNew: each says what to run.
+        LinkDown: the database cannot be reached.
+    """
+    is_there = (await link.fetch("migrate/table_exists"))[0][0]
+    installed = (await link.fetch("migrate/installed"))[0][0] if is_there else 0
+    _check(installed, link.schema, (await link.connection()).info.dbname)
+
+
+def _check(installed: int, schema: str, database: str) -> None:
+    needed = newest_version()
     _refuse_newer(installed, schema)
     if installed == 0:
-        msg = f"nothing is installed in schema {schema!r} of database {conn.info.dbname!r}: run samecommit migrate"
+        msg = f"nothing is installed in schema {schema!r} of database {database!r}: run samecommit migrate"
         raise SchemaMissing(msg)
     if installed < needed:
         msg = f"schema {schema!r} has version {installed} and this code needs {needed}: run samecommit migrate"
@@ -119,7 +139,20 @@ def _follow_rename(conn: Connection, schema: str) -> None:
 
 
 def _apply(conn: Connection, schema: str, step: Migration) -> None:
+    """Apply one step; where it has to wait for a lock it steps back, since everything that comes after it waits behind it."""
+    until = monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return _try(conn, schema, step)
+        except psycopg.errors.LockNotAvailable:
+            if monotonic() > until:
+                raise
+        sleep(random.uniform(1.0, 2.0))
+
+
+def _try(conn: Connection, schema: str, step: Migration) -> None:
     with conn.transaction():
+        conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'".encode())
         conn.execute(step.text.encode())
         _run(conn, schema, "migrate/close_functions")
         _run(conn, schema, "migrate/note", version=step.version, name=step.name)

@@ -26,6 +26,7 @@ from samecommit.runtime.listener import Listener
 from samecommit.runtime.service import Companion, Service
 from samecommit.signals import LeaseWasLost, Signals, WorkerStarted, WorkerStopped
 from samecommit.storage.link import AsyncLink
+from samecommit.storage.migrate import check_version_on
 from samecommit.storage.session import as_writer
 from samecommit.worker.attempt import Attempt
 from samecommit.worker.claimer import Claimer
@@ -95,7 +96,12 @@ class Worker:
         await self._has_started.wait()
 
     async def run(self) -> None:
-        """Work until `stop`."""
+        """Work until `stop`.
+
+        Raises:
+            SchemaError: the schema is missing or does not fit this version.
+            LinkDown: the database cannot be reached.
+        """
         self._build()
         try:
             await self._identify()
@@ -172,6 +178,7 @@ class Worker:
 
     async def _identify(self) -> None:
         link = self._links["finish"]
+        await check_version_on(link)
         self.installation, number, _ = (await link.fetch("worker/place"))[0]
         queues = self.config.queues if self.config.queues is not None else ()
         for name in sorted({*queues, *(task.queue for task in self.tasks.values())}):
