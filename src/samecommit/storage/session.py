@@ -29,7 +29,7 @@ SAFETY_SETTINGS: Mapping[str, str] = {
     "default_transaction_read_only": "off",
     "search_path": "pg_catalog",
     "timezone": "UTC",
-    "datestyle": "ISO",
+    "datestyle": "ISO, MDY",
     "client_encoding": "UTF8",
     "statement_timeout": "10s",
     "lock_timeout": "2s",

@@ -7,5 +7,5 @@ VERSION = 3
 
 def apply() -> None:
     """Know no later migration."""
-    files = query.migration_files()
-    migrate.migration_files = lambda: [file for file in files if file[0] <= VERSION]  # type: ignore[assignment]
+    files = [file for file in query.migration_files() if file[0] <= VERSION]
+    vars(migrate)["migration_files"] = lambda: files
