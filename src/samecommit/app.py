@@ -15,7 +15,7 @@ import msgspec
 
 from samecommit.config import WorkerConfig
 from samecommit.context import AsyncContext, Context
-from samecommit.definition import TaskDefinition, define, where
+from samecommit.definition import Executor, TaskDefinition, define, where
 from samecommit.errors import ConfigError, TaskDefinitionError
 from samecommit.job import Enqueued, EnqueuedMany, NewJob
 from samecommit.outbox.verbs import OutboxVerbs
@@ -88,6 +88,7 @@ class Tasks(OutboxVerbs):
         permanent: Iterable[type[BaseException]] = (),
         aliases: Iterable[str] = (),
         version: int = 1,
+        executor: Executor | None = None,
     ) -> TaskDecorator:
         """Declare a task.
 
@@ -101,6 +102,7 @@ class Tasks(OutboxVerbs):
             permanent: exception classes that fail the job at once.
             aliases: earlier names, under which jobs may still wait.
             version: of the payload.
+            executor: "process" runs it in a child process, which a timeout or a cancel kills and whose end harms nothing else.
 
         Raises:
             TaskDefinitionError: the function cannot be a task, or its name is taken; names file and line.
@@ -118,6 +120,7 @@ class Tasks(OutboxVerbs):
                 permanent=permanent,
                 aliases=aliases,
                 version=version,
+                executor=executor,
             )
             task: Task[..., Any] = Task(definition, self._schema_name)
             self._add(task)
@@ -177,6 +180,7 @@ class App(Tasks):
         self.signals = Signals()
         self.worker_config = worker or WorkerConfig()
         self._imports = tuple(imports)
+        self.home: str | None = None  # where child processes find it, if it is no attribute of a module
         self._server: EmbeddedServer | None = None
         for registry in tasks:
             self.include(registry)
@@ -382,6 +386,7 @@ class App(Tasks):
             raise ConfigError(msg)
         from samecommit import __version__
         from samecommit.maintenance.chores import Chores
+        from samecommit.worker.origin import Origin, place_of
         from samecommit.worker.worker import Worker
 
         settings = config or self.worker_config
@@ -390,7 +395,8 @@ class App(Tasks):
             companions.append(Chores(self.dsn, self.schema, settings, self.signals))
         if self._outbox.destinations:
             companions.append(outbox)
-        return Worker(self.dsn, self.schema, tasks, settings, self.signals, __version__, companions)
+        origin = Origin(self.home or place_of(self), self._imports)
+        return Worker(self.dsn, self.schema, tasks, settings, self.signals, __version__, companions, origin)
 
     def relay(self, config: WorkerConfig | None = None, *, only: Iterable[str] | None = None) -> Outbox:
         """Return the relay of this application's events alone; ``await relay.run()`` works until ``relay.stop()``.

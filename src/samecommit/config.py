@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, fields
 
 from samecommit.definition import check_name
@@ -17,6 +18,9 @@ class WorkerConfig:
         queues: names to work on; None is every queue there is, new ones included.
         concurrency: handlers at once.
         threads: handlers that are plain functions, at once; None is as many as ``concurrency``, 64 at most.
+        children: child processes for tasks with ``executor="process"``; None is one for each processor.
+        max_jobs_per_child: after so many jobs a child process is replaced; None is never.
+        max_memory_per_child: a child process that holds more MB after a job is replaced (on Linux); None is never.
         lease_seconds: how long a process may be silent before its jobs are given to somebody else.
         heartbeat_seconds: how often it says that it lives; at most a third of the lease.
         reap_seconds: how often dead leases are looked for.
@@ -35,6 +39,9 @@ class WorkerConfig:
     queues: tuple[str, ...] | None = None
     concurrency: int = 100
     threads: int | None = None
+    children: int | None = None
+    max_jobs_per_child: int | None = None
+    max_memory_per_child: int | None = None
     lease_seconds: float = 30.0
     heartbeat_seconds: float = 5.0
     reap_seconds: float = 5.0
@@ -70,3 +77,8 @@ class WorkerConfig:
     def thread_count(self) -> int:
         """How many threads run plain functions."""
         return self.threads if self.threads is not None else min(self.concurrency, 64)
+
+    @property
+    def child_count(self) -> int:
+        """How many child processes run tasks with ``executor="process"``, at most."""
+        return self.children if self.children is not None else os.cpu_count() or 1

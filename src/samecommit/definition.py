@@ -20,6 +20,7 @@ from samecommit.payload import PayloadCodec, ValueCodec
 from samecommit.retry import Backoff, RetryPolicy
 from samecommit.unique import OnConflict
 
+Executor = Literal["process"]
 ContextKind = Literal["none", "plain", "async"]
 _NAME_LENGTH = 200
 _UNSTORABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -58,6 +59,7 @@ class TaskDefinition:
         timeout_seconds: the longest attempt; None is the worker's default.
         backoff: None is the worker's default.
         permanent: exceptions that fail the job at once.
+        executor: where it runs: "process" is a child process that can be killed; None is the loop for ``async def``, else a thread.
         version: of the payload; a job remembers the one it was enqueued with.
     """
 
@@ -75,6 +77,7 @@ class TaskDefinition:
     permanent: tuple[type[BaseException], ...]
     aliases: tuple[str, ...]
     version: int
+    executor: Executor | None = None
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -94,6 +97,7 @@ def define(
     permanent: Iterable[type[BaseException]] = (),
     aliases: Iterable[str] = (),
     version: int = 1,
+    executor: Executor | None = None,
 ) -> TaskDefinition:
     """Check a function and its options and return the task's definition.
 
@@ -120,6 +124,7 @@ def define(
         permanent=tuple(permanent),
         aliases=tuple(aliases),
         version=version,
+        executor=executor,
     )
     _check_options(fn, definition)
     return definition
@@ -214,6 +219,8 @@ def _check_options(fn: Callable[..., Any], definition: TaskDefinition) -> None:
         _refuse(fn, f"max_attempts is {definition.max_attempts!r}; give 1 (no retry) to 32767")
     if definition.timeout_seconds is not None and not definition.timeout_seconds > 0:
         _refuse(fn, f"timeout is {definition.timeout_seconds!r}; give seconds above 0")
+    if definition.executor not in (None, "process"):
+        _refuse(fn, f'executor is {definition.executor!r}; give "process", or nothing for the loop or a thread')
     if not all(isinstance(e, type) and issubclass(e, BaseException) for e in definition.permanent):
         _refuse(fn, f"permanent is {definition.permanent!r}; give exception classes")
     if (

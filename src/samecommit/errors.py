@@ -25,6 +25,7 @@
     ├── UnknownDestination       no destination of the outbox has that name
     ├── SignatureRefused         a webhook that nobody with the secret has sent, or too long ago
     ├── LeaseLost                this run no longer owns its job: all its writes are refused
+    ├── ChildDied                the child process that ran a task has ended before it answered
     ├── JobError                 what ``app.result`` raises for a job that failed or was cancelled
     ├── EmbeddedError            the embedded server cannot be found, started or used
     ├── InjectedFault            a test asked for it with SAMECOMMIT_FAULTS
@@ -137,6 +138,14 @@ class SignatureRefused(SamecommitError):
 
 class LeaseLost(SamecommitError):
     """This run lost its lease; somebody else owns the job now and every write of this run is refused."""
+
+
+class ChildDied(SamecommitError):
+    """The child process of a task with ``executor="process"`` was killed or ended; ``is_begun`` says whether the task had begun."""
+
+    def __init__(self, message: str, *, is_begun: bool = True) -> None:
+        super().__init__(message)
+        self.is_begun = is_begun
 
 
 class JobError(SamecommitError):

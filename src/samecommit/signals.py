@@ -78,6 +78,23 @@ class JobFailed(Signal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerAbandoned(Signal):
+    """A handler has not stopped when told (``reason``: timeout, cancel, shutdown): its job goes on without it."""
+
+    job_id: int
+    kind: str
+    reason: str
+    stuck_threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerWornOut(Signal):
+    """Every thread hangs in a handler, the spare ones too: the worker stops, so that another takes its place."""
+
+    stuck_threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeasesReaped(Signal):
     """Jobs of dead leases were given back; ``held`` of them after too many lone crashes."""
 

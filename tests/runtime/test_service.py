@@ -190,13 +190,47 @@ def test_an_abandoned_thread_leaves_its_place_to_another() -> None:
     pool.close()
 
 
-def test_threads_do_not_keep_the_process_alive_and_end_when_closed() -> None:
+def test_what_waits_is_run_beside_a_stuck_thread_and_the_surplus_ends_when_that_comes_back() -> None:
+    pool = ThreadPool(1)
+    stuck, done = threading.Event(), threading.Event()
+    pool.submit(lambda: stuck.wait(10))  # its answer, True, says that it was abandoned
+    pool.submit(done.set)
+    assert not done.wait(0.05)
+    pool.abandon()
+    assert done.wait(5)
+    assert (pool.stuck, pool._alive) == (1, 2)
+    stuck.set()
+    wait_until(lambda: (pool.stuck, pool._alive) == (0, 1))
+    done.clear()
+    pool.submit(done.set)
+    assert done.wait(5)
+    pool.close()
+
+
+def test_stuck_threads_are_replaced_as_often_as_there_are_threads() -> None:
     pool = ThreadPool(2)
+    stuck, late = threading.Event(), threading.Event()
+    for _ in range(4):
+        assert not pool.is_exhausted
+        pool.submit(lambda: stuck.wait(10))
+        wait_until(lambda: pool._work.empty())
+        pool.abandon()
+    assert pool.is_exhausted
+    pool.submit(late.set)
+    assert not late.wait(0.05)
+    stuck.set()
+    assert late.wait(5)
+    wait_until(lambda: (pool.stuck, pool._alive) == (0, 2))
+    pool.close()
+
+
+def test_threads_do_not_keep_the_process_alive_and_end_when_closed() -> None:
+    pool = ThreadPool(2, "closed")
     done = threading.Event()
     pool.submit(done.set)
     assert done.wait(5)
-    threads = pool._threads
-    assert all(thread.daemon for thread in threads)
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("closed-")]
+    assert threads and all(thread.daemon for thread in threads)
     pool.close()
     for thread in threads:
         thread.join(5)

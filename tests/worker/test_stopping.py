@@ -13,7 +13,7 @@ from tests.support.waiting import until
 from tests.support.workers import fast, running_worker
 
 from samecommit import App, AsyncContext, Context
-from samecommit.signals import JobsEnded, WorkerStarted, WorkerStopped
+from samecommit.signals import HandlerAbandoned, JobsEnded, WorkerStarted, WorkerStopped, WorkerWornOut
 from samecommit.worker import executor
 
 
@@ -251,6 +251,93 @@ async def test_a_cancel_of_a_job_that_waits_in_the_worker_keeps_it_from_starting
             await jobs.ended(job_id, "cancelled")
         gate.open()
         await jobs.ended(ids[0])
+    assert gate.entered == 1
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_stuck_threads_are_told_and_shown_until_they_come_back(app: App, jobs: Jobs) -> None:
+    gate, recorder = Gate(), Recorder(app)
+
+    @app.task(timeout=0.1, max_attempts=1)
+    def deaf() -> None:
+        gate.wait()
+
+    async with running_worker(app, threads=2) as worker:
+        await jobs.ended(app.enqueue(deaf.job()).id, "failed")
+        told = await recorder.one(HandlerAbandoned)
+        assert (told.kind, told.reason, told.stuck_threads) == ("deaf", "timeout", 1)
+        worker.heartbeat.beat_now()
+        await until(
+            lambda: jobs.value("SELECT note FROM $.worker") == "1 of 4 threads hang in handlers that do not stop"
+        )
+        gate.open()
+        await until(lambda: worker.executor.stuck_threads == 0)
+        worker.heartbeat.beat_now()
+        await until(lambda: jobs.value("SELECT note FROM $.worker") is None)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_worker_whose_threads_all_hang_stops_so_that_another_takes_its_place(app: App, jobs: Jobs) -> None:
+    gate, recorder = Gate(), Recorder(app)
+
+    @app.task(timeout=0.1, max_attempts=1)
+    def deaf() -> None:
+        gate.wait()
+
+    @app.task()
+    def plain() -> None: ...
+
+    ids = [app.enqueue(deaf.job()).id for _ in range(2)]
+    worker = app.worker(fast(threads=1))
+    async with asyncio.timeout(20):
+        await worker.run()  # it ends by itself
+    assert worker.is_worn_out
+    assert [signal.stuck_threads for signal in recorder.all(WorkerWornOut)] == [2]
+    assert [jobs.state(job_id) for job_id in ids] == ["failed"] * 2
+    gate.open()
+
+
+async def test_time_does_not_run_for_a_function_that_waits_for_a_thread(app: App, jobs: Jobs) -> None:
+    gate = Gate()
+
+    @app.task(timeout=30)
+    def busy() -> None:
+        gate.wait()
+
+    @app.task(timeout=0.1, max_attempts=1)
+    def quick() -> None: ...
+
+    async with running_worker(app, threads=1) as worker:
+        first = app.enqueue(busy.job()).id
+        await until(lambda: gate.entered)
+        second = app.enqueue(quick.job()).id
+        await until(lambda: second in worker.executor.running)
+        for _ in range(2):
+            now = asyncio.get_running_loop().time
+            looked = now()
+            await until(lambda looked=looked: worker.executor._looked > looked + 0.1)  # type: ignore[misc]
+        gate.open()
+        await jobs.ended(first)
+        await jobs.ended(second)
+
+
+async def test_a_cancel_of_a_function_that_waits_for_a_thread_keeps_it_from_starting(app: App, jobs: Jobs) -> None:
+    gate = Gate()
+
+    @app.task()
+    def plain() -> None:
+        gate.wait()
+
+    async with running_worker(app, threads=1) as worker:
+        first = app.enqueue(plain.job()).id
+        await until(lambda: gate.entered)
+        second = app.enqueue(plain.job()).id
+        await until(lambda: second in worker.executor.running)
+        jobs.all("SELECT $.cancel(%s)", second)
+        await jobs.ended(second, "cancelled")
+        assert worker.executor.stuck_threads == 0
+        gate.open()
+        await jobs.ended(first)
     assert gate.entered == 1
 
 

@@ -97,6 +97,7 @@ def _as_app(target: str, module: ModuleType, found: Any) -> App:
     if callable(found) and type(found) not in (type, Task):
         made = found()
         if isinstance(made, App):
+            made.home = target
             return made
         raise AppNotFound(f"{target!r} returned {type(made).__name__}, not an App; {_inventory(module)}")
     raise AppNotFound(

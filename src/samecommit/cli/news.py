@@ -15,6 +15,7 @@ from samecommit.outbox.told import (
 )
 from samecommit.signals import (
     CopyFound,
+    HandlerAbandoned,
     JobFailed,
     JobsEnded,
     LeasesReaped,
@@ -25,6 +26,7 @@ from samecommit.signals import (
     Signal,
     WorkerStarted,
     WorkerStopped,
+    WorkerWornOut,
 )
 from samecommit.worker.supervisor import ChildEnded, ChildKilled, ChildStarted, StopPassedOn
 
@@ -46,6 +48,12 @@ def _of_jobs(told: Signal) -> News | None:
             return "error", f"{_failure(told)}; it has failed for good"
         case JobsEnded(refused=refused) if refused:
             return "warning", f"{refused} ends were refused: their jobs belong to another worker now"
+        case HandlerAbandoned():
+            then = f"; {told.stuck_threads} threads hang so" if told.stuck_threads else ""
+            return (
+                "warning",
+                f"job {told.job_id} ({told.kind}) did not stop ({told.reason}) and goes on without its handler{then}",
+            )
         case LeasesReaped():
             return "warning", f"{told.leases} dead leases ended, {told.jobs} jobs given back, {told.held} held"
         case PolicyBroken():
@@ -63,6 +71,8 @@ def _of_worker(told: Signal) -> News | None:
             return "info", f"stopped; {told.given_back} jobs given back to the line"
         case CopyFound():
             return "error", f"waiting: {told.reason}"
+        case WorkerWornOut():
+            return "error", f"all {told.stuck_threads} threads hang in handlers that do not stop: this worker ends"
         case LeaseWasLost():
             return "error", f"lease {told.lease_id} was lost and {told.running} jobs stopped: {told.reason}"
         case ServiceFailed():

@@ -151,4 +151,4 @@ async def _run(served: Served, log: Log, what: str, *, grace_seconds: float, is_
     line = f"samecommit {__version__} {what}, schema {served.schema!r} of {describe_dsn(served.dsn)}, pid {os.getpid()}, {name}"
     log.write("info", "Starting", line, pid=os.getpid(), schema=served.schema)
     await served.run()
-    return Exit.OK
+    return Exit.FAILED if getattr(served, "is_worn_out", False) else Exit.OK

@@ -2,42 +2,75 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable
 
 
 class ThreadPool:
-    """At most ``size`` threads, started when needed. `abandon` makes room beside a thread that is stuck."""
+    """At most ``size`` threads, started when needed, and as many again in place of those that are stuck.
+
+    A thread cannot be killed. `abandon` says that one is stuck and lets another take its place; should it come back, the
+    surplus ends.
+    """
 
     def __init__(self, size: int, name: str = "samecommit") -> None:
-        self.size = size
-        self._name = name
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self.size, self.stuck = size, 0
+        self._name, self._numbers = name, itertools.count()
+        self._work: queue.SimpleQueue[Callable[[], bool | None] | None] = queue.SimpleQueue()
         self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._alive = 0
 
     def __repr__(self) -> str:
-        return f"<ThreadPool {len(self._threads)} of {self.size}>"
+        return f"<ThreadPool {self._alive} of {self.size}, {self.stuck} stuck>"
 
-    def submit(self, work: Callable[[], None]) -> None:
-        """Run ``work`` on a free thread, or when one is free. It must not raise."""
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every thread is stuck, the spare ones too."""
+        return self.stuck >= 2 * self.size
+
+    def submit(self, work: Callable[[], bool | None]) -> None:
+        """Run ``work`` on a free thread, or when one is free. It must not raise; it returns whether it was abandoned meanwhile."""
         self._work.put(work)
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self.size:
-            thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        if not self._idle.acquire(blocking=False):
+            self._grow()
 
     def abandon(self) -> None:
-        """Allow one thread more: one is stuck and may never come back."""
-        self.size += 1
+        """Start another thread for what waits: one is stuck and may never come back."""
+        with self._lock:
+            self.stuck += 1
+        if not self._work.empty():
+            self._grow()
 
     def close(self) -> None:
         """Let idle threads end; busy ones end with their work."""
-        for _ in self._threads:
+        for _ in range(self._alive):
             self._work.put(None)
+
+    @property
+    def _most(self) -> int:
+        return self.size + min(self.stuck, self.size)
+
+    def _grow(self) -> None:
+        with self._lock:
+            if self._alive >= self._most:
+                return
+            self._alive += 1
+        threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            work()
+            if work() and self._is_surplus():
+                return
             self._idle.release()
+
+    def _is_surplus(self) -> bool:
+        """Count a thread that came back; True when another has taken its place."""
+        with self._lock:
+            self.stuck -= 1
+            if self._alive <= self._most:
+                return False
+            self._alive -= 1
+            return True

@@ -57,6 +57,10 @@ class Attempt:
     def __repr__(self) -> str:
         return f"<Attempt {self.job.kind} {self.id} claim {self.claim_id} {self.stop_reason or 'running'}>"
 
+    def wins(self, what: Literal["start", "end"], who: Literal["loop", "thread"]) -> bool:
+        """Whether ``who`` came first: the thread that starts or ends the handler, or the loop that goes on without it."""
+        return bool(self.__dict__.setdefault(f"_{what}", who) == who)
+
     @cached_property
     def job(self) -> Job:
         """The job as its handler sees it."""

@@ -1,4 +1,4 @@
-"""Runs claimed jobs: ``async def`` on the loop, plain functions on threads; stops what takes too long or is not wanted.
+"""Runs claimed jobs: coroutines on the loop, plain functions on threads, some in children; stops what is not to go on.
 
 Each end is judged (`verdict`) and handed to the completer. Nothing a handler raises passes beyond here: not SystemExit,
 not a broken ``__str__``. A handler that does not stop when told is abandoned: its job goes on by what it was told, and its
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from samecommit.config import WorkerConfig
 from samecommit.context import AsyncContext, Context
 from samecommit.definition import TaskDefinition
 from samecommit.runtime.threads import ThreadPool
-from samecommit.signals import JobFailed, PolicyBroken, Signals
+from samecommit.signals import HandlerAbandoned, JobFailed, PolicyBroken, Signals
 from samecommit.storage.link import Row
 from samecommit.worker.attempt import Attempt, Host, StopReason
 from samecommit.worker.verdict import (
@@ -31,7 +32,11 @@ from samecommit.worker.verdict import (
     timed_out,
 )
 
+if TYPE_CHECKING:
+    from samecommit.worker.apart import Apart
+
 _ABANDON_SECONDS = 5.0
+_STOP_SECONDS = 3.0  # a child process has two of them
 _LOOK_SECONDS = 0.1
 _PREFETCH_SECONDS = 0.02
 _KIND, _CLAIMED_AT, _EXPIRES_AT, _PAYLOAD = 4, 8, 16, 20  # columns of claim/claim.sql
@@ -50,6 +55,8 @@ class Executor:
     Args:
         tasks: definitions by kind.
         on_room: called when there is room to claim more.
+        on_exhausted: called when no thread is left that could run a plain function.
+        apart: runs tasks in child processes; None when no task asks for it.
     """
 
     def __init__(
@@ -60,11 +67,14 @@ class Executor:
         ends: Ends,
         signals: Signals,
         on_room: Callable[[], None],
+        on_exhausted: Callable[[], None],
+        apart: Apart | None = None,
     ) -> None:
         self._config, self._tasks, self._host = config, tasks, host
         self._ends, self._signals, self._on_room = ends, signals, on_room
         self.running: dict[int, Attempt] = {}
         self.waiting: deque[Attempt] = deque()
+        self._apart, self._on_exhausted = apart, on_exhausted
         self._threads = ThreadPool(config.thread_count)
         self._ended_since, self._prefetch = 0, 0
         self._claim_seconds = 0.0
@@ -74,6 +84,17 @@ class Executor:
 
     def __repr__(self) -> str:
         return f"<Executor {len(self.running)} running, {len(self.waiting)} waiting, prefetch {self._prefetch}>"
+
+    @property
+    def stuck_threads(self) -> int:
+        """How many threads hang in handlers that were abandoned."""
+        return self._threads.stuck
+
+    @property
+    def note(self) -> str | None:
+        """What its worker's row should say, None when all is well."""
+        stuck = self._threads.stuck
+        return f"{stuck} of {2 * self._threads.size} threads hang in handlers that do not stop" if stuck else None
 
     @property
     def is_empty(self) -> bool:
@@ -117,12 +138,32 @@ class Executor:
                 End("cancelled", error=f"expired at {row[_EXPIRES_AT]:%Y-%m-%d %H:%M:%S} UTC before it started"),
             )
             return
-        attempt.is_started = True
-        attempt.deadline = self._now + (task.timeout_seconds or self._config.timeout_seconds)
-        if task.is_async:
+        if task.executor == "process":
+            attempt.deadline = math.inf
+            attempt.future = asyncio.Task(self._run_apart(attempt), loop=self._loop, name="samecommit job apart")
+        elif task.is_async:
+            self._begin(attempt, self._now)
             attempt.future = asyncio.Task(self._run(attempt), loop=self._loop, name="samecommit job")
         else:
+            attempt.deadline = math.inf
             self._threads.submit(self._thread_work(attempt))
+
+    def _begin(self, attempt: Attempt, now: float) -> None:
+        """Let an attempt's time run, which it does not while it waits for a thread or a child process."""
+        attempt.is_started = True
+        attempt.deadline = now + (attempt.definition.timeout_seconds or self._config.timeout_seconds)
+
+    async def _run_apart(self, attempt: Attempt) -> None:
+        assert self._apart is not None
+        assert self._loop is not None
+        loop = self._loop
+        try:
+            verdict = await self._apart.run(attempt, lambda begun: self._begin(begun, loop.time()))
+        except BaseException as error:  # noqa: BLE001 - see the module's first lines
+            self._raised(attempt, error)
+        else:
+            if not attempt.is_abandoned:
+                self._end(attempt, verdict)
 
     async def _run(self, attempt: Attempt) -> None:
         task = attempt.definition
@@ -137,22 +178,28 @@ class Executor:
         else:
             self._returned(attempt, value)
 
-    def _thread_work(self, attempt: Attempt) -> Callable[[], None]:
+    def _thread_work(self, attempt: Attempt) -> Callable[[], bool]:
         loop, task = self._loop, attempt.definition
         assert loop is not None
         within = contextvars.copy_context()
 
-        def work() -> None:
-            if attempt.is_abandoned:
-                return
+        def work() -> bool:
+            if not attempt.wins("start", "thread"):
+                return False
+            self._begin(attempt, loop.time())
+            tell: Callable[[Attempt, Any], None]
             try:
                 kwargs = task.codec.decode(attempt.row[_PAYLOAD] or "{}")
                 args = () if task.context == "none" else (Context(attempt.job, attempt),)
                 value = within.run(task.fn, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - see the module's first lines
-                _tell(loop, self._raised, attempt, error)
+                tell, end = self._raised, error
             else:
-                _tell(loop, self._returned, attempt, value)
+                tell, end = self._returned, value
+            if not attempt.wins("end", "thread"):
+                return True
+            _tell(loop, tell, attempt, end)
+            return False
 
         return work
 
@@ -218,12 +265,14 @@ class Executor:
             self._on_room()
 
     def stop(self, attempt: Attempt, reason: StopReason, detail: str | None = None) -> None:
-        """Tell one run to stop; it has a few seconds before it is abandoned."""
+        """Tell one run to stop; it has a few seconds before it is abandoned. One that waits for a thread ends at once."""
         assert self._loop is not None
         if attempt.stop_reason is None:
             attempt.stop_reason, attempt.cancel_reason, attempt.stopped = reason, detail, self._loop.time()
             if attempt.future is not None:
                 attempt.future.cancel()
+            elif attempt.wins("start", "loop"):
+                self._end(attempt, self._stop_verdict(attempt))
 
     def cancel(self, job_id: int, reason: str | None) -> None:
         """End a job on somebody's request: at once while it waits here, else by telling its handler."""
@@ -240,10 +289,25 @@ class Executor:
 
     def _abandon(self, attempt: Attempt) -> None:
         verdict = self._stop_verdict(attempt)
-        if attempt.future is None:
-            self._threads.abandon()
+        self._leave_behind(attempt)
+        self._signals.emit(
+            HandlerAbandoned(
+                job_id=attempt.id,
+                kind=attempt.job.kind,
+                reason=attempt.stop_reason or "",
+                stuck_threads=self._threads.stuck,
+            )
+        )
         self._end(attempt, verdict)
+
+    def _leave_behind(self, attempt: Attempt) -> None:
+        """Go on without a handler that has not stopped: its own end will change nothing, its thread has a substitute."""
         attempt.is_abandoned = True
+        if attempt.future is not None or not attempt.wins("end", "loop"):
+            return
+        self._threads.abandon()
+        if self._threads.is_exhausted:
+            self._on_exhausted()
 
     async def look(self) -> float:
         """Stop what is over its time, abandon what does not stop, measure the rate; one turn."""
@@ -281,25 +345,29 @@ class Executor:
         """Stop everything because the lease is lost: nothing of it may be written. The number that ran."""
         count = len(self.running)
         self.waiting.clear()
-        for attempt in self.running.values():
+        for attempt in list(self.running.values()):
             self.stop(attempt, "lost")
-            attempt.is_abandoned = True
-            if attempt.future is None:
-                self._threads.abandon()
+            if attempt.id in self.running:
+                self._leave_behind(attempt)
         self.running.clear()
         return count
 
     async def drain(self, grace_seconds: float) -> int:
         """Wait for running handlers, then give the rest back without spending an attempt; the number given back."""
         given = self.give_back_waiting()
+        for attempt in [attempt for attempt in self.running.values() if not attempt.is_started]:
+            self.stop(attempt, "shutdown")
+            given += 1
         await self._wait_empty(grace_seconds)
         left = list(self.running.values())
         for attempt in left:
             self.stop(attempt, "shutdown")
-        await self._wait_empty(1.0 if left else 0.0)
+        await self._wait_empty(_STOP_SECONDS if left else 0.0)
         for attempt in list(self.running.values()):
             self._abandon(attempt)
         self._threads.close()
+        if self._apart is not None:
+            await self._apart.close()
         return given + len(left)
 
     async def _wait_empty(self, seconds: float) -> None:

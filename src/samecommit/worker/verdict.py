@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from samecommit.definition import TaskDefinition
-from samecommit.errors import LeaseLost, PayloadError, PayloadMismatch
+from samecommit.errors import ChildDied, LeaseLost, PayloadError, PayloadMismatch
 from samecommit.job import Job
 from samecommit.outcome import AnyOutcome, Cancel, Done, Fail, Hold, Outcome, RateLimited, Retry, Snooze
 from samecommit.payload import clean_text, encode_plain
@@ -120,6 +120,16 @@ def judge_error(error: BaseException, job: Job, task: TaskDefinition, fallback: 
 def timed_out(job: Job, task: TaskDefinition, fallback: Backoff, seconds: float) -> Verdict:
     """Judge an attempt that took too long."""
     return _failed_attempt(job, task, fallback, f"timeout: it ran longer than {seconds:g} s", outcome="timed out")
+
+
+def child_died(error: ChildDied, job: Job, task: TaskDefinition, fallback: Backoff, *, crash_limit: int) -> Settle:
+    """Judge an attempt whose child process died: a crash of this job if it had begun; at the limit the job is held."""
+    text = clean(f"ChildDied: {error}")
+    if not error.is_begun:
+        return _failed_attempt(job, task, fallback, text)
+    if job.crashes + 1 >= crash_limit:
+        return Settle("crashed", "held", spends=True, error=f"{text}; that was crash {job.crashes + 1} of this job")
+    return _failed_attempt(job, task, fallback, text, outcome="crashed")
 
 
 def describe(error: BaseException) -> str:

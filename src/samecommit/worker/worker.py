@@ -16,15 +16,16 @@ import random
 import threading
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samecommit import clock
 from samecommit.config import WorkerConfig
 from samecommit.definition import TaskDefinition
+from samecommit.errors import ConfigError
 from samecommit.runtime.doorbell import Doorbell
 from samecommit.runtime.listener import Listener
 from samecommit.runtime.service import Companion, Service
-from samecommit.signals import LeaseWasLost, Signals, WorkerStarted, WorkerStopped
+from samecommit.signals import LeaseWasLost, Signals, WorkerStarted, WorkerStopped, WorkerWornOut
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.migrate import check_version_on
 from samecommit.storage.session import as_writer
@@ -33,8 +34,13 @@ from samecommit.worker.claimer import Claimer
 from samecommit.worker.completer import Completer
 from samecommit.worker.executor import Executor
 from samecommit.worker.heartbeat import Heartbeat
+from samecommit.worker.origin import Origin
+
+if TYPE_CHECKING:
+    from samecommit.worker.apart import Apart
 
 _LET_GO_SECONDS = 0.05
+NOWHERE = Origin()
 
 
 class Worker:
@@ -48,6 +54,10 @@ class Worker:
         signals: where it tells what happens.
         version: shown in the worker's row.
         companions: what runs beside it and ends after its last handler: chores, the outbox.
+        origin: where child processes find the application, for tasks with ``executor="process"``.
+
+    Raises:
+        ConfigError: a task runs in child processes, which could not find the application.
     """
 
     def __init__(
@@ -59,12 +69,16 @@ class Worker:
         signals: Signals | None = None,
         version: str = "0",
         companions: Sequence[Companion] = (),
+        origin: Origin = NOWHERE,
     ) -> None:
         self.dsn, self.schema, self.tasks = dsn, schema, tasks
         self.config = config or WorkerConfig()
         self.signals = signals or Signals()
         self.version = version
         self._companions = tuple(companions)
+        self._origin = origin
+        self.is_worn_out = False
+        self._check_origin()
         self.installation = ""
         self.lease_id = 0
         self._lease: int | None = None
@@ -142,6 +156,8 @@ class Worker:
             self.completer,
             self.signals,
             on_room=lambda: self._services["claimer"].wake(),
+            on_exhausted=self._wear_out,
+            apart=self._make_apart(),
         )
         self._bell = Doorbell(self._link("bell"), on_grant=lambda: self._services["claimer"].wake())
         self.claimer = Claimer(
@@ -169,6 +185,22 @@ class Worker:
         )
         turns = {"completer": self.completer.run_once, "claimer": self.claimer.run_once, "look": self._look}
         self._services = {name: Service(name, turn, self.signals) for name, turn in turns.items()}
+
+    def _check_origin(self) -> None:
+        apart = sorted(task.name for task in self.tasks.values() if task.executor == "process")
+        if apart and self._origin.home is None:
+            msg = (
+                f"task {apart[0]!r} runs in child processes, which import the application, and it is in no module that "
+                "they could import: make it an attribute of a module other than the script that runs"
+            )
+            raise ConfigError(msg)
+
+    def _make_apart(self) -> Apart | None:
+        if all(task.executor != "process" for task in self.tasks.values()):
+            return None
+        from samecommit.worker.apart import Apart
+
+        return Apart(self.config, self, dsn=self.dsn, origin=self._origin)
 
     def _tell(self, callback: Any, *args: Any) -> None:
         try:
@@ -211,7 +243,13 @@ class Worker:
     def _vitals(self) -> tuple[int, str, str | None, list[tuple[int, Any]]]:
         backends = [link.backend for link in self._links.values() if link.backend is not None]
         state = "stopping" if self._stop_asked.is_set() else "working"
-        return len(self.executor.running), state, None, backends
+        return len(self.executor.running), state, self.executor.note, backends
+
+    def _wear_out(self) -> None:
+        if not self.is_worn_out:
+            self.is_worn_out = True
+            self.signals.emit(WorkerWornOut(stuck_threads=self.executor.stuck_threads))
+            self.stop()
 
     def _leased(self, lease_id: int, installation: str) -> None:
         self.lease_id = self._lease = lease_id

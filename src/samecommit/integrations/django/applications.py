@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+import django
 from django.conf import settings
 
 from samecommit.app import App
@@ -25,3 +26,9 @@ def named_application() -> App | None:
         msg = f"SAMECOMMIT_APP is {path!r}, which names no application: give 'module:attribute' of an App"
         raise AppNotFound(msg)
     return found
+
+
+def application_of_a_child() -> App | None:
+    """Return the application in a child process of a worker, which begins without Django."""
+    django.setup()
+    return named_application()

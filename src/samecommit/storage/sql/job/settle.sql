@@ -1,7 +1,7 @@
 -- Ends attempts whose job goes on: retry, snooze, rate limit, give-back (ready), hold (held) and failure (failed).
 -- Exact (id, claim_id) pairs, locked with SKIP LOCKED; relies on the primary key. Each is written to `attempt` when it has
 -- an outcome to tell; a give-back (NULL outcome) leaves no trace and takes back its claim count. Rings for what is due now.
--- A failed job gives its unique key back.
+-- A failed job gives its unique key back. A crash is that of a child process, which cost nobody else anything.
 WITH mine AS (
     SELECT wanted.*, j.claimed_at, j.claims,
            coalesce(wanted.due_at, clock_timestamp() + make_interval(secs => greatest(wanted.delay, 0))) AS next_at,
@@ -25,6 +25,7 @@ WITH mine AS (
         claim_id = NULL,
         claims = job.claims - CASE WHEN mine.outcome IS NULL THEN 1 ELSE 0 END,
         attempts = job.attempts + CASE WHEN mine.spends THEN 1 ELSE 0 END,
+        crashes = job.crashes + CASE WHEN mine.outcome = 'crashed' THEN 1 ELSE 0 END,
         lost = CASE WHEN mine.outcome IS NULL THEN job.lost ELSE 0 END,
         last_error = CASE WHEN mine.outcome IS NULL OR mine.state = 'held' THEN job.last_error
                           ELSE coalesce(mine.error, job.last_error) END,

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from samecommit.integrations.django.applications import named_application
+from samecommit.integrations.django.applications import application_of_a_child, named_application
 
 
 class Command(BaseCommand):  # type: ignore[misc]
@@ -29,15 +29,18 @@ class Command(BaseCommand):  # type: ignore[misc]
         if application is None:
             msg = "SAMECOMMIT_APP is not set: name the application in Django's settings, as in 'shop.tasks:app'"
             raise CommandError(msg)
+        application.home = f"{application_of_a_child.__module__}:{application_of_a_child.__name__}"
         config = application.worker_config
         if options["concurrency"]:
             config = replace(config, concurrency=options["concurrency"])
         if options["queues"]:
             config = replace(config, queues=tuple(options["queues"]))
-        asyncio.run(_work(application.worker(config)))
+        if asyncio.run(_work(application.worker(config))):
+            msg = "every thread hangs in a handler that does not stop: start another worker"
+            raise CommandError(msg)
 
 
-async def _work(worker: Any) -> None:
+async def _work(worker: Any) -> bool:
     loop, asked = asyncio.get_running_loop(), [0]
 
     def stop() -> None:
@@ -47,3 +50,4 @@ async def _work(worker: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     await worker.run()
+    return bool(worker.is_worn_out)
