@@ -21,6 +21,8 @@ class WorkerConfig:
         children: child processes for tasks with ``executor="process"``; None is one for each processor.
         max_jobs_per_child: after so many jobs a child process is replaced; None is never.
         max_memory_per_child: a child process that holds more MB after a job is replaced (on Linux); None is never.
+        handler_connections: connections that ``ctx.transaction()`` shares, for plain and for async functions each, at most.
+        connect_seconds: how long a start waits for a server that is away; None is for ever.
         lease_seconds: how long a process may be silent before its jobs are given to somebody else.
         heartbeat_seconds: how often it says that it lives; at most a third of the lease.
         reap_seconds: how often dead leases are looked for.
@@ -42,6 +44,8 @@ class WorkerConfig:
     children: int | None = None
     max_jobs_per_child: int | None = None
     max_memory_per_child: int | None = None
+    handler_connections: int = 10
+    connect_seconds: float | None = None
     lease_seconds: float = 30.0
     heartbeat_seconds: float = 5.0
     reap_seconds: float = 5.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from tests.support.jobs import Jobs
 from tests.support.waiting import wait_until
 
@@ -196,7 +197,7 @@ def test_a_job_outlives_a_supervisor_that_is_killed(start: Any, jobs: Jobs) -> N
         (["worker", "nothing"], 2, "there is no module 'nothing'"),
         (["worker", "things:ap"], 2, "App 'app' with 4 kinds"),
         (["worker", "things", "--lease-seconds", "1"], 2, "must outlast two heartbeats"),
-        (["worker", "things", "--dsn", "host=127.0.0.1 port=1"], 4, "no connection to the database"),
+        (["worker", "things", "--dsn", "host=127.0.0.1 port=1", "--connect-seconds", "0.1"], 4, "no connection to the"),
         (["worker", "nothing", "--processes", "2"], 2, "there is no module 'nothing'"),
     ],
 )
@@ -214,6 +215,20 @@ def test_an_empty_database_says_what_to_run(start: Any, empty_dsn: str) -> None:
     migrate(empty_dsn, "samecommit")
     started = start("worker", "things", dsn=empty_dsn)
     started.wait_for("working on every queue")
+
+
+def test_a_worker_waits_for_a_server_that_is_away_and_stops_when_told(start: Any) -> None:
+    worker = start("worker", "things", "--dsn", "host=127.0.0.1 port=1")
+    worker.wait_for("connecting failed, next try in")
+    worker.popen.terminate()
+    assert worker.end() == 0
+    assert any("Connection refused" in line for line in worker.lines)
+
+
+def test_a_database_that_does_not_exist_is_not_waited_for(start: Any, dsn: str) -> None:
+    worker = start("worker", "things", dsn=make_conninfo(dsn, dbname="nowhere"))
+    assert worker.end() == 4
+    assert 'database "nowhere" does not exist' in worker.lines[-1]
 
 
 @pytest.mark.slow

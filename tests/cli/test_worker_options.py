@@ -15,6 +15,8 @@ GIVEN = {
     "children": ("2", 2),
     "max_jobs_per_child": ("100", 100),
     "max_memory_per_child": ("512", 512),
+    "handler_connections": ("3", 3),
+    "connect_seconds": ("60", 60.0),
     "lease_seconds": ("12.5", 12.5),
     "heartbeat_seconds": ("2", 2.0),
     "reap_seconds": ("2", 2.0),

@@ -48,3 +48,19 @@ async def test_plain_and_async_handlers_lend_each_their_kind(app: App, jobs: Job
         for task in (plain, asynchronous):
             await jobs.ended(app.enqueue(task.job()).id)
     assert seen == [psycopg.Connection, psycopg.AsyncConnection]
+
+
+async def test_no_more_connections_are_lent_than_the_setting_says(app: App, jobs: Jobs) -> None:
+    backends: set[int] = set()
+
+    @app.task()
+    async def work(ctx: AsyncContext) -> None:
+        async with ctx.transaction() as conn:
+            backends.add(conn.info.backend_pid)
+            await conn.execute("SELECT pg_sleep(0.02)")
+
+    async with running_worker(app, concurrency=8, handler_connections=3):
+        ids = [app.enqueue(work.job()).id for _ in range(16)]
+        for job_id in ids:
+            await jobs.ended(job_id)
+    assert len(backends) == 3

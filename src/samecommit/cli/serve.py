@@ -124,24 +124,14 @@ def serve(served: Served, log: Log, what: str, *, grace_seconds: float, is_child
 
     Raises:
         SchemaError: the schema is missing or does not fit this version.
-        psycopg.OperationalError: the database cannot be reached.
+        psycopg.OperationalError: the server does not want us, or was away for ``connect_seconds``.
     """
-    _check_database(served.dsn, served.schema)
     served.signals.subscribe(log.hear)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         status = runner.run(_run(served, log, what, grace_seconds=grace_seconds, is_child=is_child))
         sys.stdout.flush()
         end_within(LINGER_SECONDS, status)
     return status
-
-
-def _check_database(dsn: str, schema: str) -> None:
-    import psycopg
-
-    from samecommit.storage.migrate import check_version
-
-    with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as conn:
-        check_version(conn, schema)
 
 
 async def _run(served: Served, log: Log, what: str, *, grace_seconds: float, is_child: bool) -> int:

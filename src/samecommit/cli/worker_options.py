@@ -52,6 +52,8 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "children": (click.INT, "Child processes for tasks with executor='process'."),
     "max_jobs_per_child": (click.INT, "Replace a child process after so many jobs."),
     "max_memory_per_child": (click.INT, "Replace a child process that holds more MB after a job."),
+    "handler_connections": (click.INT, "Connections that ctx.transaction() shares, of each kind."),
+    "connect_seconds": (click.FLOAT, "How long a start waits for a server that is away; for ever, when not given."),
     "lease_seconds": (click.FLOAT, "How long a silent process keeps its jobs."),
     "heartbeat_seconds": (click.FLOAT, "How often it says that it lives."),
     "reap_seconds": (click.FLOAT, "How often dead leases are looked for."),

@@ -35,6 +35,7 @@ from samecommit.worker.completer import Completer
 from samecommit.worker.executor import Executor
 from samecommit.worker.heartbeat import Heartbeat
 from samecommit.worker.origin import Origin
+from samecommit.worker.reach import reach
 
 if TYPE_CHECKING:
     from samecommit.worker.apart import Apart
@@ -110,12 +111,14 @@ class Worker:
         await self._has_started.wait()
 
     async def run(self) -> None:
-        """Work until `stop`.
+        """Work until `stop`. A database that is away is waited for.
 
         Raises:
             SchemaError: the schema is missing or does not fit this version.
-            LinkDown: the database cannot be reached.
+            psycopg.OperationalError: the server does not want us, or was away for ``connect_seconds``.
         """
+        if not await reach(self.dsn, self.schema, self.signals, self._stop_asked, self.config.connect_seconds):
+            return
         self._build()
         try:
             await self._identify()
@@ -343,7 +346,7 @@ class Worker:
     def _pool_options(self, handlers: int) -> dict[str, Any]:
         return {
             "min_size": 1,
-            "max_size": max(2, min(handlers, 10)),  # for each kind: 2 such workers fit a server of 100 connections
+            "max_size": max(2, min(handlers, self.config.handler_connections)),
             "timeout": 30.0,
             "kwargs": {
                 "autocommit": True,
