@@ -75,7 +75,9 @@ async def test_arguments_and_results_are_what_they_are_elsewhere(jobs: Jobs) -> 
         installation = worker.installation
     result = app.result(job)
     assert result.pop("pid") != os.getpid()
-    assert result == {"n": 42, "when": when.isoformat(), "price": "1.50", "key": f"{installation}:{job.id}"}
+    created = jobs.value("SELECT (extract(epoch FROM created_at) * 1000000)::bigint FROM $.jobs WHERE id = %s", job.id)
+    key = f"{installation}:{job.id}:{created}"
+    assert result == {"n": 42, "when": when.isoformat(), "price": "1.50", "key": key}
     assert app.result(other) == 8
 
 

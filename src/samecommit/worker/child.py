@@ -37,6 +37,7 @@ from samecommit.context import AsyncContext, Context
 from samecommit.definition import TaskDefinition
 from samecommit.errors import AppNotFound
 from samecommit.runtime.children import LENGTH, STOP, frame
+from samecommit.storage.session import as_writer
 from samecommit.worker.attempt import Attempt
 from samecommit.worker.verdict import Drop, End, Settle, judge_error, judge_value
 from samecommit.worker.wire import Ended, Hello, Request, Told, encode, hello_decoder, request_decoder
@@ -150,7 +151,12 @@ class Child:
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"autocommit": True, "application_name": "samecommit handler", "prepare_threshold": None}
+        return {
+            "autocommit": True,
+            "application_name": "samecommit handler",
+            "prepare_threshold": None,
+            **as_writer(self._hello.dsn),
+        }
 
     @contextmanager
     def sync_connection(self) -> Generator[Any]:

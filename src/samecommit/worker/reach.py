@@ -11,6 +11,7 @@ import psycopg
 from samecommit.clock import Monotonic, monotonic
 from samecommit.signals import ServiceFailed, ServiceRecovered, Signals
 from samecommit.storage.migrate import check_version
+from samecommit.storage.session import as_writer
 
 _SERVICE = "connecting"
 _CONNECT_SECONDS = 10
@@ -64,7 +65,7 @@ async def reach(
 
 
 def _check(dsn: str, schema: str) -> None:
-    with psycopg.connect(dsn, autocommit=True, connect_timeout=_CONNECT_SECONDS) as conn:
+    with psycopg.connect(dsn, autocommit=True, connect_timeout=_CONNECT_SECONDS, **as_writer(dsn)) as conn:
         check_version(conn, schema)
 
 
