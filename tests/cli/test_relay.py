@@ -94,12 +94,18 @@ def test_the_given_database_is_relayed_from(start: Any, dsn: str, conn: Conn, co
     [
         (["relay"], 2, "give MODULE:APP"),
         (["relay", "things", "--destination", "three"], 2, "there are 'one', 'two'"),
-        (["relay", "things", "--dsn", "host=127.0.0.1 port=1"], 4, "no connection to the database"),
     ],
-    ids=["no application", "no such destination", "no database"],
+    ids=["no application", "no such destination"],
 )
 def test_what_cannot_start_says_why_and_ends(start: Any, arguments: list[str], status: int, says: str) -> None:
     relay = start(*arguments)
     assert relay.end() == status
     assert any(says in line for line in relay.lines), relay.lines
     assert not any("Traceback" in line for line in relay.lines)
+
+
+def test_a_relay_waits_for_a_server_that_is_away_and_stops_when_told(start: Any) -> None:
+    relay = start("relay", "things", "--dsn", "host=127.0.0.1 port=1")
+    relay.wait_for("connecting failed, next try in")
+    relay.popen.terminate()
+    assert relay.end() == 0

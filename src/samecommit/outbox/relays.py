@@ -23,6 +23,7 @@ from samecommit.outbox.relay import Relay
 from samecommit.outbox.ticker import Ticker
 from samecommit.runtime.doorbell import SLOTS, Doorbell
 from samecommit.runtime.listener import Listener
+from samecommit.runtime.reach import reach
 from samecommit.runtime.service import Service
 from samecommit.signals import CopyFound, Signals
 from samecommit.storage.link import AsyncLink
@@ -106,10 +107,11 @@ class Outbox:
         self._stop_asked.set()
 
     async def run(self) -> None:
-        """Relay until `stop`."""
+        """Relay until `stop`. A database that is away is waited for; errors as those of `start`."""
         try:
-            await self.start()
-            await self._stop_asked.wait()
+            if await reach(self._links["keep"], self.signals, self._stop_asked):
+                await self.start()
+                await self._stop_asked.wait()
         finally:
             await self.finish()
 

@@ -24,10 +24,10 @@ from samecommit.definition import TaskDefinition
 from samecommit.errors import ConfigError
 from samecommit.runtime.doorbell import Doorbell
 from samecommit.runtime.listener import Listener
+from samecommit.runtime.reach import reach
 from samecommit.runtime.service import Companion, Service
 from samecommit.signals import LeaseWasLost, Signals, WorkerStarted, WorkerStopped, WorkerWornOut
 from samecommit.storage.link import AsyncLink
-from samecommit.storage.migrate import check_version_on
 from samecommit.storage.session import as_writer
 from samecommit.worker.attempt import Attempt
 from samecommit.worker.claimer import Claimer
@@ -35,7 +35,6 @@ from samecommit.worker.completer import Completer
 from samecommit.worker.executor import Executor
 from samecommit.worker.heartbeat import Heartbeat
 from samecommit.worker.origin import Origin
-from samecommit.worker.reach import reach
 
 if TYPE_CHECKING:
     from samecommit.worker.apart import Apart
@@ -115,15 +114,16 @@ class Worker:
 
         Raises:
             SchemaError: the schema is missing or does not fit this version.
-            psycopg.OperationalError: the server does not want us, or was away for ``connect_seconds``.
+            LinkDown: the server does not want us, or was away for ``connect_seconds``.
         """
-        if not await reach(self.dsn, self.schema, self.signals, self._stop_asked, self.config.connect_seconds):
-            return
         self._build()
+        link = self._links["finish"]
         try:
+            if not await reach(link, self.signals, self._stop_asked, self.config.connect_seconds):
+                return await link.close()
             await self._identify()
         except BaseException:
-            await self._links["finish"].close()
+            await link.close()
             raise
         self.heartbeat.start()
         services = self._services
@@ -213,7 +213,6 @@ class Worker:
 
     async def _identify(self) -> None:
         link = self._links["finish"]
-        await check_version_on(link)
         self.installation, number, _ = (await link.fetch("worker/place"))[0]
         queues = self.config.queues if self.config.queues is not None else ()
         for name in sorted({*queues, *(task.queue for task in self.tasks.values())}):

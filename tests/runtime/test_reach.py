@@ -1,17 +1,16 @@
 """A start waits for a database that is away, and not for one that does not want us."""
 
 import asyncio
-from typing import Any
 
-import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.recorder import Recorder
 
 from samecommit.errors import SchemaMissing
+from samecommit.runtime import reach as module
+from samecommit.runtime.reach import is_hopeless, reach
 from samecommit.signals import ServiceFailed, ServiceRecovered, Signals
-from samecommit.worker import reach as module
-from samecommit.worker.reach import is_hopeless, reach
+from samecommit.storage.link import AsyncLink, LinkDown
 
 AWAY = [
     'connection failed: connection to server at "127.0.0.1", port 1 failed: Connection refused',
@@ -34,48 +33,52 @@ REFUSED = [
 ]
 
 
+def away() -> AsyncLink:
+    return AsyncLink("host=127.0.0.1 port=1", "samecommit", "test")
+
+
 @pytest.mark.parametrize("text", AWAY)
 def test_what_may_pass_is_waited_for(text: str) -> None:
-    assert not is_hopeless(psycopg.OperationalError(text))
+    assert not is_hopeless(LinkDown(text))
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_waiting_does_not_cure_is_not(text: str) -> None:
-    assert is_hopeless(psycopg.OperationalError(text))
+    assert is_hopeless(LinkDown(text))
 
 
 async def test_a_server_that_comes_is_found(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect, tries = psycopg.connect, 0
-
-    def away_at_first(*args: Any, **kwargs: Any) -> Any:
-        nonlocal tries
-        tries += 1
-        if tries < 3:
-            raise psycopg.OperationalError(AWAY[tries])
-        return connect(*args, **kwargs)
-
-    monkeypatch.setattr(psycopg, "connect", away_at_first)
     monkeypatch.setattr(module, "_FIRST_PAUSE", 0.01)
-    signals = Signals()
+    signals, link = Signals(), away()
     recorder = Recorder(signals)
-    assert await reach(dsn, "samecommit", signals, asyncio.Event(), None)
-    assert [signal.error for signal in recorder.all(ServiceFailed)] == AWAY[1:3]
+
+    def come(signal: object) -> None:
+        if isinstance(signal, ServiceFailed) and len(recorder.all(ServiceFailed)) == 2:
+            link.dsn = dsn
+
+    signals.subscribe(come)
+    assert await reach(link, signals, asyncio.Event())
+    await link.close()
+    assert all("Connection refused" in signal.error for signal in recorder.all(ServiceFailed))
     assert recorder.all(ServiceRecovered) == [ServiceRecovered(service="connecting", failures=2)]
 
 
 async def test_a_stop_ends_the_wait() -> None:
     signals, stopped = Signals(), asyncio.Event()
     signals.subscribe(lambda _: stopped.set())
-    assert not await reach("host=127.0.0.1 port=1", "samecommit", signals, stopped, None)
+    assert not await reach(away(), signals, stopped)
 
 
 async def test_patience_has_an_end() -> None:
-    with pytest.raises(psycopg.OperationalError, match="refused"):
-        await reach("host=127.0.0.1 port=1", "samecommit", Signals(), asyncio.Event(), 0.05)
+    with pytest.raises(LinkDown, match="refused"):
+        await reach(away(), Signals(), asyncio.Event(), 0.05)
 
 
 async def test_a_missing_database_or_schema_is_told_at_once(empty_dsn: str) -> None:
-    with pytest.raises(psycopg.OperationalError, match="does not exist"):
-        await reach(make_conninfo(empty_dsn, dbname="nowhere"), "samecommit", Signals(), asyncio.Event(), None)
+    nowhere = AsyncLink(make_conninfo(empty_dsn, dbname="nowhere"), "samecommit", "test")
+    with pytest.raises(LinkDown, match="does not exist"):
+        await reach(nowhere, Signals(), asyncio.Event())
+    empty = AsyncLink(empty_dsn, "samecommit", "test")
     with pytest.raises(SchemaMissing, match="run samecommit migrate"):
-        await reach(empty_dsn, "samecommit", Signals(), asyncio.Event(), None)
+        await reach(empty, Signals(), asyncio.Event())
+    await empty.close()

@@ -1,4 +1,4 @@
-"""Waits for a database that is away when a worker starts. What waiting does not cure ends the start at once."""
+"""Waits for a database that is away when a worker or a relay starts. What waiting does not cure ends the start at once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import asyncio
 import random
 import re
 
-import psycopg
-
 from samecommit.clock import Monotonic, monotonic
 from samecommit.signals import ServiceFailed, ServiceRecovered, Signals
-from samecommit.storage.migrate import check_version
-from samecommit.storage.session import as_writer
+from samecommit.storage.link import AsyncLink, LinkDown
+from samecommit.storage.migrate import check_version_on
 
 _SERVICE = "connecting"
-_CONNECT_SECONDS = 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0
 
 # A refused connection has no SQLSTATE in libpq, only a text. A server that speaks another language is waited for.
@@ -26,32 +23,30 @@ _HOPELESS = re.compile(
 )
 
 
-def is_hopeless(error: psycopg.OperationalError) -> bool:
+def is_hopeless(error: LinkDown) -> bool:
     """Whether the server is there and does not want us: a password, a name or a permission is wrong."""
     return _HOPELESS.search(str(error)) is not None
 
 
 async def reach(
-    dsn: str,
-    schema: str,
+    link: AsyncLink,
     signals: Signals,
     stopped: asyncio.Event,
-    patience_seconds: float | None,
+    patience_seconds: float | None = None,
     clock: Monotonic = monotonic,
 ) -> bool:
     """Wait until the database answers and its schema fits; False when ``stopped`` came first.
 
     Raises:
         SchemaError: the schema is missing or does not fit this version.
-        psycopg.Error: the server refuses us for good, or the patience is over.
+        LinkDown: the server refuses us for good, or the patience is over.
     """
     began, failures = clock(), 0
     while not stopped.is_set():
         try:
-            await asyncio.to_thread(_check, dsn, schema)
-        except psycopg.OperationalError as error:
-            is_over = patience_seconds is not None and clock() - began >= patience_seconds
-            if is_hopeless(error) or is_over:
+            await check_version_on(link)
+        except LinkDown as error:
+            if is_hopeless(error) or (patience_seconds is not None and clock() - began >= patience_seconds):
                 raise
             pause = min(_FIRST_PAUSE * 2.0 ** min(failures, 10), _LONGEST_PAUSE) * (0.5 + random.random() / 2)
             failures += 1
@@ -62,11 +57,6 @@ async def reach(
                 signals.emit(ServiceRecovered(service=_SERVICE, failures=failures))
             return True
     return False
-
-
-def _check(dsn: str, schema: str) -> None:
-    with psycopg.connect(dsn, autocommit=True, connect_timeout=_CONNECT_SECONDS, **as_writer(dsn)) as conn:
-        check_version(conn, schema)
 
 
 async def _wait(stopped: asyncio.Event, seconds: float) -> None:
