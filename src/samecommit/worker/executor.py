@@ -67,7 +67,7 @@ class Executor:
         ends: Ends,
         signals: Signals,
         on_room: Callable[[], None],
-        on_exhausted: Callable[[], None],
+        on_exhausted: Callable[[], None] = lambda: None,
         apart: Apart | None = None,
     ) -> None:
         self._config, self._tasks, self._host = config, tasks, host
