@@ -410,14 +410,8 @@ class App(Tasks):
         Raises:
             ConfigError: no destination is declared, or none of a name in ``only``.
         """
-        known = {destination.name: destination for destination in self.destinations()}
-        if not known:
-            msg = "this application has no destinations, so a relay would do nothing: declare some, or name their modules in imports="
-            raise ConfigError(msg)
-        chosen = list(known if only is None else only)
-        if unknown := [name for name in chosen if name not in known]:
-            raise ConfigError(f"no destination is named {unknown[0]!r}: there are {', '.join(map(repr, known))}")
-        return self._make_outbox(config, [known[name] for name in chosen])
+        self._import()
+        return self._make_outbox(config, self._outbox.chosen(only))
 
     def destinations(self) -> tuple[Destination, ...]:
         """Return where this application's events go."""

@@ -13,6 +13,7 @@ from samecommit.outbox.told import (
     RelayStarted,
     RelayStopped,
     RepeatPossible,
+    ReplayEnded,
 )
 from samecommit.signals import (
     JobFailed,
@@ -97,6 +98,7 @@ def test_a_failure_is_one_object_for_programs() -> None:
             "error",
             "event 7 waits for a person",
         ),
+        (ReplayEnded(destination="d", shard=0, replay=3, is_cancelled=False), "info", "replay 3 to d/0 is through"),
         (RepeatPossible(destination="d", count=3, reason="cut off"), "warning", "3 events are sent again to d"),
         (StopPassedOn(received="SIGTERM", times=1, children=2), "info", "stopping 2 workers; again to stop now"),
         (StopPassedOn(received="SIGTERM", times=2, children=2), "info", "again to kill"),

@@ -291,3 +291,63 @@ async def test_held_deliveries_are_doubts_and_are_released_with_a_verdict(on_dat
     assert [it["outcome"] for it in told.answer["data"]] == ["ready", "resolved"]
     decided = conn.execute("SELECT decision FROM samecommit.jobs ORDER BY id").fetchall()
     assert decided == [({"verdict": "delivered", "ref": "R-7"},), ({"verdict": "resend", "ref": None},)]
+
+
+async def test_a_replay_is_counted_asked_for_listed_and_cancelled(
+    on_database: Samecommit, dsn: str, conn: Conn
+) -> None:
+    assert on_database("outbox", "replays").out == "no replay was asked for\n"
+    emit(conn, "a", 7)
+    conn.execute("SELECT samecommit.emit('thing.done', '{}', 'b', 'by-its-id')")
+    async with Stage(dsn, Scripted()) as stage:
+        await stage.run()
+        await stage.later(1.0)
+        told = on_database("outbox", "replay", "there", "--key", "a", "--dry-run")
+        assert told.status == 0 and "7 events would be sent again" in told.out and "thing.done" in told.out
+        assert len(on_database("outbox", "replay", "there", "--key", "a", "--dry-run", "--json").data["first"]) == 5
+        found = on_database("outbox", "replay", "there", "--id", "by-its-id", "--id", 1, "--dry-run", "--json").data
+        assert [row["number"] for row in found["first"]] == [1, 8]
+        assert on_database("outbox", "replays").out == "no replay was asked for\n", "a dry run asks for nothing"
+        told = on_database(
+            "outbox", "replay", "there", "--key", "a", "--since", "2h", "--rate", "5", "--note", "why not"
+        )
+        assert told.status == 0 and "replay" in told.out
+        (row,) = on_database("outbox", "replays", "--json").data
+        assert (row["state"], row["keys"], row["per_second"], row["note"]) == ("waiting", ["a"], 5.0, "why not")
+        assert only(on_database)["replays"] == 1
+        assert "keys a; since" in on_database("outbox", "replays").out
+        assert "replaying" in codes(on_database, "there")
+        assert on_database("outbox", "replays", "--cancel", row["id"]).status == 0
+        assert on_database("outbox", "replays", "--cancel", row["id"]).status == 3
+        assert on_database("outbox", "replays", "--json").data[0]["state"] == "cancelled"
+
+
+def test_a_replay_says_which_part_is_gone(on_database: Samecommit, conn: Conn) -> None:
+    conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
+    assert "gone" not in on_database("outbox", "replay", "there", "--since", "20d").out
+    conn.execute("UPDATE samecommit.event_window SET made_at = made_at - interval '30 d' WHERE n = 0")
+    told = on_database("outbox", "replay", "there", "--since", "20d")
+    assert told.status == 0 and "a part is gone: the log begins at" in told.out
+    assert on_database("outbox", "replay", "there", "--since", "20d", "--json").answer["gone"]
+    assert "gone" not in on_database("outbox", "replay", "there", "--since", "1h").out
+    told = on_database("outbox", "replay", "there", "--id", "of-old")
+    assert told.status == 3 and "what was emitted before that is gone" in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("gone", "--key", "a"), 3),
+        (("there",), 2),
+        (("there", "--key", "a", "--rate", 0), 2),
+        (("there", "--until", "30d"), 2),
+    ],
+    ids=["unknown", "everything", "no rate", "all gone"],
+)
+def test_a_replay_that_makes_no_sense_is_refused(
+    on_database: Samecommit, conn: Conn, arguments: tuple[object, ...], status: int
+) -> None:
+    conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
+    conn.execute("UPDATE samecommit.event_window SET made_at = made_at - interval '90 d' WHERE n = 0")
+    assert on_database("outbox", "replay", *arguments).status == status
+    assert on_database("outbox", "replays", "--json").data == []

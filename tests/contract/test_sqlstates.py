@@ -55,6 +55,7 @@ CAUSES: list[tuple[str, str, list[Any], str]] = [
 @pytest.fixture
 def ready(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     conn.execute("SELECT samecommit.enqueue('work', unique_key => 'taken')")
+    conn.execute("UPDATE samecommit.event_window SET made_at = made_at - interval '1 year'")
     conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
     return conn
 

@@ -15,8 +15,9 @@ from tests.support.waiting import until
 
 from samecommit import App, WorkerConfig
 from samecommit.outbox.outcomes import Delivered, DestinationDown, Rejected
-from samecommit.outbox.told import DestinationStopped, RelayStarted, RelayStopped
+from samecommit.outbox.told import DestinationStopped, RelayStarted, RelayStopped, ReplayEnded
 from samecommit.signals import ServiceFailed
+from samecommit.storage.operate_outbox import EventFilter
 
 Conn = psycopg.Connection[Any]
 
@@ -126,6 +127,23 @@ async def test_pause_and_resume_reach_a_running_relay(dsn: str, conn: Conn) -> N
         numbers = emit(conn, "a")
         conn.execute("SELECT samecommit.resume_destination('there')")
         await until(lambda: sink.numbers == numbers)
+
+
+async def test_a_replay_reaches_a_running_relay_at_once(dsn: str, conn: Conn) -> None:
+    app = App(dsn)
+    sink = Scripted()
+    app.stream("there", sink)
+    async with relaying(app, 1) as recorder:
+        numbers = emit(conn, "a", 3)
+        await until(partial(has, sink, numbers))
+        await until(lambda: conn.execute("SELECT delivered FROM samecommit.position").fetchone() == (3,))
+        began = time.monotonic()
+        with app.outbox() as outbox:
+            replay = outbox.replay("there", EventFilter(numbers=numbers[1:]))
+        ended = await recorder.one(ReplayEnded)
+        assert time.monotonic() - began < 1.5, "it slept until its next renewal"
+        assert (ended.replay, ended.is_cancelled) == (replay["id"], False)
+        assert [(it.number, it.replay) for it in sink.taken[3:]] == [(n, replay["id"]) for n in numbers[1:]]
 
 
 async def test_a_lost_connection_is_replaced(dsn: str, conn: Conn) -> None:

@@ -10,7 +10,9 @@ from samecommit.worker.executor import Executor
 
 async def _claimed_ahead(claim_seconds: float, ended_per_second: float) -> int:
     unused: Any = None
-    executor = Executor(WorkerConfig(concurrency=10, batch=500), {}, unused, unused, Signals(), lambda: None)
+    executor = Executor(
+        WorkerConfig(concurrency=10, batch=500), {}, unused, unused, Signals(), lambda: None, lambda: None
+    )
     for _ in range(50):
         executor.note_claim(claim_seconds)
     now = asyncio.get_running_loop().time()

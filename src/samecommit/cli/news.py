@@ -12,6 +12,7 @@ from samecommit.outbox.told import (
     RelayStarted,
     RelayStopped,
     RepeatPossible,
+    ReplayEnded,
 )
 from samecommit.signals import (
     CopyFound,
@@ -104,6 +105,11 @@ def _of_relays(told: Signal) -> News | None:
             return (
                 "error",
                 f"event {told.number} waits for a person at {told.destination} ({told.state}): {told.reason}",
+            )
+        case ReplayEnded():
+            return (
+                "info",
+                f"replay {told.replay} to {told.destination}/{told.shard} {'was cancelled' if told.is_cancelled else 'is through'}",
             )
         case RepeatPossible():
             return (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from samecommit.cli.failure import Exit, Refused
-from samecommit.cli.options import Manner, common, database, resolve_dsn
+from samecommit.cli.options import Manner, common, database
+from samecommit.cli.outbox_asking import LIMIT, Columns, Row, asking, numbers_of
+from samecommit.cli.outbox_replay import replay, replays
 from samecommit.cli.show import at_most, span, table, when
 from samecommit.cli.values import Ids, Moment, flat
 from samecommit.storage.operate import Until
@@ -17,21 +18,7 @@ from samecommit.storage.operate import Until
 if TYPE_CHECKING:
     from samecommit.storage.operate_outbox import OutboxOperator, Verdict
 
-Row = Mapping[str, Any]
-Columns = Mapping[str, Callable[[Row], str]]
 PARKED_STATES = ("due", "waiting", "dead", "decision", "settled")
-LIMIT = click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many.")
-
-
-def asking(dsn: str | None, schema: str) -> OutboxOperator:
-    """Connect as an operator of the outbox.
-
-    Raises:
-        SchemaError: the schema is missing or does not fit this version.
-    """
-    from samecommit.storage.operate_outbox import OutboxOperator
-
-    return OutboxOperator.connect(resolve_dsn(dsn), schema)
 
 
 @click.group()
@@ -39,6 +26,10 @@ def asking(dsn: str | None, schema: str) -> OutboxOperator:
 @common
 def outbox(_manner: Manner, dsn: str | None, schema: str) -> None:
     """Look after the outbox: where events go, and what has not arrived."""
+
+
+outbox.add_command(replay)
+outbox.add_command(replays)
 
 
 # ---------------------------------------------------------------------------------------------------------------- look
@@ -121,25 +112,6 @@ def why(manner: Manner, destination: str, event: str | None, dsn: str | None, sc
     said = f"{subject} {'is ' if number is None else ''}{reasons[0]['state']}"
     manner.say(reasons, said, *(f"  {reason['sentence']}" for reason in reasons), number=number)
     return Exit.REFUSED if reasons[0]["code"] in ("not_found", "not_in_log") else Exit.OK
-
-
-def numbers_of(asked: OutboxOperator, events: list[str]) -> list[int]:
-    """Return the numbers of events given by number or by id.
-
-    Raises:
-        Refused: an id is not in the log.
-    """
-    given = {event: int(event) for event in events if event.isdecimal() and len(event) < 19}
-    found = asked.find([event for event in events if event not in given]) if len(given) < len(set(events)) else {}
-    if missing := [event for event in events if event not in given and event not in found]:
-        raise Refused(f"no event in the log has the id {', '.join(map(repr, missing))}; {_kept(asked)}")
-    return [given[event] if event in given else found[event] for event in events]
-
-
-def _kept(asked: OutboxOperator) -> str:
-    log = asked.log()
-    cut = "what was emitted before that is gone" if log["is_cut"] else "nothing has been dropped yet"
-    return f"the log begins at {log['begins_at']:%Y-%m-%d %H:%M:%S} UTC, {cut}"
 
 
 PARKED: Columns = {

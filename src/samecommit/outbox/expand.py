@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.event import StoredEvent
@@ -11,10 +12,12 @@ from samecommit.outbox.carried import carry, effect_key
 from samecommit.outbox.destination import JobDestination
 from samecommit.outbox.hold import Hold, PositionLost
 from samecommit.outbox.log import Log, Page, SharedLink
+from samecommit.outbox.replays import Walk, tell_ended
 from samecommit.outbox.told import EventsExpanded, RelayStarted, RelayStopped
 from samecommit.signals import Signals
 
 _TAKE_SECONDS, _IDLE_SECONDS = 2.0, 2.0
+_REPLAY_ROOM = 200
 
 
 class Expander:
@@ -39,6 +42,7 @@ class Expander:
     ) -> None:
         self._destination, self._log, self._signals = destination, log, signals
         self._hold = Hold(link, destination.name, 0, holder, destination.lease_seconds, clock)
+        self._walk, self._clock, self._replay_due = Walk(link, destination.name, 0), clock, 0.0
 
     def __repr__(self) -> str:
         return f"<Expander {self._destination.name} {self._hold}>"
@@ -56,13 +60,14 @@ class Expander:
             page = await self._log.page(self._hold.place)
             if page.windows or self._hold.is_old:
                 await self._expand(page)
+            replay_delay = await self._replay() if self._hold.has_replay and not self._hold.is_paused else _IDLE_SECONDS
         except PositionLost:
             self._tell_stop("another relay holds the position")
             return _TAKE_SECONDS
         if self._hold.is_paused:
             await self._let_go("its destination is paused")
             return _TAKE_SECONDS
-        return 0.0 if page.windows else _IDLE_SECONDS
+        return 0.0 if page.windows else replay_delay
 
     def look_again(self) -> None:
         """Look at the pause at the next turn."""
@@ -87,20 +92,46 @@ class Expander:
         self._signals.emit(RelayStopped(destination=self.name, shard=0, reason=reason))
 
     async def _expand(self, page: Page) -> None:
-        wanted = [event for event in page.events if self._destination.matches(event.type)]
-        jobs = [(event, target) for event in wanted for target in await self._targets(event)]
+        jobs = await self._jobs([event for event in page.events if self._destination.matches(event.type)])
         place = page.end if page.windows else self._hold.place
-        await self._hold.move(
-            place,
-            "event/expand",
-            kind=self._destination.kind,
-            queue=self._destination.queue,
-            max_attempts=self._destination.max_attempts,
-            payloads=[carry(event, target) for event, target in jobs],
-            effect_keys=[effect_key(event, self.name, target) for event, target in jobs],
+        await self._hold.move(place, "event/expand", **jobs)
+        self._tell_expanded(jobs)
+
+    def _tell_expanded(self, jobs: dict[str, Any]) -> None:
+        if count := len(jobs["payloads"]):
+            self._signals.emit(EventsExpanded(destination=self.name, jobs=count))
+
+    async def _jobs(self, events: Sequence[StoredEvent]) -> dict[str, Any]:
+        """Return the jobs of events, as statements take them."""
+        jobs = [(event, target) for event in events for target in await self._targets(event)]
+        return {
+            "kind": self._destination.kind,
+            "queue": self._destination.queue,
+            "max_attempts": self._destination.max_attempts,
+            "payloads": [carry(event, target) for event, target in jobs],
+            "effect_keys": [effect_key(event, self.name, target) for event, target in jobs],
+        }
+
+    async def _replay(self) -> float:
+        """Make jobs again of the next events of the oldest open replay; the delay until the next turn."""
+        if (rest := self._replay_due - self._clock()) > 0:
+            return min(rest, _IDLE_SECONDS)
+        asked = await self._walk.due()
+        if asked is None:
+            self._hold.has_replay = False
+            return _IDLE_SECONDS
+        room = _REPLAY_ROOM if asked.per_second is None else min(max(int(asked.per_second), 1), _REPLAY_ROOM)
+        events, end = await self._walk.read(asked, asked.after, room)
+        jobs, is_done = await self._jobs(events), end >= asked.to_number
+        (is_open, _) = await self._hold.write(
+            "replay/expand", replay=asked.id, after=end, sent=len(events), is_done=is_done, **jobs
         )
-        if jobs:
-            self._signals.emit(EventsExpanded(destination=self.name, jobs=len(jobs)))
+        if is_open:
+            self._tell_expanded(jobs)
+        if is_done or not is_open:
+            tell_ended(self._signals, self.name, 0, asked, is_open=is_open)
+        self._replay_due = self._clock() + (len(events) / asked.per_second if asked.per_second else 0.0)
+        return 0.0
 
     async def _targets(self, event: StoredEvent) -> Sequence[str]:
         adapter = self._destination.adapter

@@ -9,7 +9,7 @@ from samecommit.clock import Monotonic, monotonic
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.roles import as_keeper
 
-_AHEAD_DAYS = 14
+_AHEAD_DAYS, _REPLAY_DAYS = 14, 30
 _TURN_SECONDS, _DAYS_SECONDS = 60.0, 3600.0
 
 
@@ -26,9 +26,10 @@ class Keeper:
         self._days_due = float("-inf")
 
     async def run_once(self) -> float:
-        """Merge windows, forget ended deliveries, and once an hour make and drop days."""
+        """Merge windows, forget ended deliveries and old replays, and once an hour make and drop days."""
         await self._link.fetch("event/thin_windows")
         await self._link.fetch("event/forget_deliveries")
+        await self._link.fetch("replay/forget", keep=_REPLAY_DAYS)
         if self._clock() >= self._days_due:
             await self._link.fetch("chore/make_days", ahead=_AHEAD_DAYS)
             await self.drop_old_days()

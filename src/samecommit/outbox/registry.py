@@ -59,6 +59,21 @@ class Declarations:
         """Where events go."""
         return tuple(self._destinations.values())
 
+    def chosen(self, only: Iterable[str] | None) -> list[Destination]:
+        """Return the destinations of these names, None is all of them.
+
+        Raises:
+            ConfigError: there are none at all, or none of a name.
+        """
+        known = self._destinations
+        if not known:
+            msg = "this application has no destinations, so a relay would do nothing: declare some, or name their modules in imports="
+            raise ConfigError(msg)
+        names = list(known if only is None else only)
+        if unknown := [name for name in names if name not in known]:
+            raise ConfigError(f"no destination is named {unknown[0]!r}: there are {', '.join(map(repr, known))}")
+        return [known[name] for name in names]
+
     def take_up(self, other: Declarations) -> None:
         """Add what a registry declares.
 

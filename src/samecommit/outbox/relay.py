@@ -40,6 +40,7 @@ from samecommit.outbox.outcomes import (
     Unsure,
 )
 from samecommit.outbox.parking import Parking, backoff
+from samecommit.outbox.replays import Replaying
 from samecommit.outbox.sink import Target
 from samecommit.outbox.told import (
     DestinationRecovered,
@@ -90,6 +91,7 @@ class Relay:
         self._hold = Hold(link, destination.name, shard, holder, destination.lease_seconds, clock)
         self._doubts = Doubts(self._courier, self._traits, destination, signals, clock)
         self._parking = Parking(destination)
+        self._replaying = Replaying(destination, shard, self._hold, self._courier, link, signals, clock)
         self._reset()
 
     def __repr__(self) -> str:
@@ -108,6 +110,7 @@ class Relay:
         self._parked_due: float | None = None
         self._parking.forget()
         self._doubts.forget()
+        self._replaying.forget()
 
     @property
     def name(self) -> str:
@@ -127,6 +130,8 @@ class Relay:
             if (rest := self._resume - self._clock()) > 0:
                 return min(rest, self._destination.lease_seconds / 3)
             delay = await self._turn()
+            if self._replaying.is_busy and self._may_replay:
+                delay = min(delay, await self._replaying.run_once())
         except PositionLost:
             await self._courier.close()
             self._reset()
@@ -187,6 +192,10 @@ class Relay:
         await self._send()
         await self._move_if_due()
         return 0.0
+
+    @property
+    def _may_replay(self) -> bool:
+        return not (self._hold.is_paused or self._parking.is_halted or self._stops or self._doubts.numbers)
 
     def _idle_seconds(self) -> float:
         if self._parked_due is None:

@@ -75,6 +75,16 @@ class RepeatPossible(Signal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayEnded(Signal):
+    """A replay has sent again what was asked for, as far as this shard goes, or was cancelled."""
+
+    destination: str
+    shard: int
+    replay: int
+    is_cancelled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventsExpanded(Signal):
     """So many jobs were made of events, with the position moved in the same transaction."""
 

@@ -201,7 +201,14 @@ class OutboxOperator(Asker):
                 row = self.ask("outbox/count_replay", replay=made["id"], after=after, upto=upto)[0]
                 events, first, after = events + row["events"], [*first, *row["first"]][:5], upto
         is_cut = after < made["to_number"]
-        return {"events": events, "is_cut": is_cut, "first": first, "upto": after, "to_number": made["to_number"]}
+        return {
+            "events": events,
+            "is_cut": is_cut,
+            "first": first,
+            "upto": after,
+            "to_number": made["to_number"],
+            "since_at": made["since_at"],
+        }
 
     def replays(self, *, limit: int = 50, replay: int | None = None) -> list[Row]:
         """List the replays that were asked for, the newest first."""

@@ -4,7 +4,7 @@ WITH mine AS (
     UPDATE :"schema".position
     SET window_n = :window_n::bigint, after = :after::bigint,
         moved_at = CASE WHEN (window_n, after) = (:window_n::bigint, :after::bigint) THEN moved_at ELSE clock_timestamp() END,
-        lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8),
+        lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8), heard_at = clock_timestamp(),
         delivered = delivered + cardinality(:payloads::text[])
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
     RETURNING destination, shard

@@ -7,7 +7,7 @@ WITH mine AS (
     UPDATE :"schema".position
     SET window_n = :window_n::bigint, after = :after::bigint,
         moved_at = CASE WHEN (window_n, after) = (:window_n::bigint, :after::bigint) THEN moved_at ELSE clock_timestamp() END,
-        lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8),
+        lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8), heard_at = clock_timestamp(),
         delivered = delivered + :delivered::bigint, repeated = repeated + :repeated::bigint,
         state = :state::text, trouble = :trouble::text,
         resume_at = clock_timestamp() + make_interval(secs => :stopped_seconds::float8), ref = coalesce(:ref::text, ref)

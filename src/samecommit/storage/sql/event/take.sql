@@ -12,7 +12,7 @@ WITH old AS (
 )
 UPDATE :"schema".position AS p
 SET fence = p.fence + 1, holder = :holder::bigint, holder_name = :holder_name::text, is_clean = false,
-    state = 'running', trouble = NULL, resume_at = NULL,
+    state = 'running', trouble = NULL, resume_at = NULL, heard_at = clock_timestamp(),
     lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8)
 FROM old
 WHERE p.destination = old.destination AND p.shard = old.shard

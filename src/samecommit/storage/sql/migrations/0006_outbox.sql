@@ -59,7 +59,7 @@ CREATE TABLE :"schema".destination (
 
 -- Everything up to and with `window_n` is done, and of the window behind it every number up to `after`. Written only by the
 -- holder of the lease, matched on `fence`. `is_clean` says that nothing behind the position was sent. `holder_name` is who
--- held it last; `resume_at` is until when a destination that is down or throttled is left alone.
+-- held it last, heard of at `heard_at`; `resume_at` is until when a destination that is down or throttled is left alone.
 CREATE TABLE :"schema".position (
     destination    text NOT NULL,
     shard          int NOT NULL,
@@ -73,6 +73,7 @@ CREATE TABLE :"schema".position (
     delivered      bigint NOT NULL DEFAULT 0,
     repeated       bigint NOT NULL DEFAULT 0,
     moved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    heard_at       timestamptz,
     state          text NOT NULL DEFAULT 'running',
     trouble        text,
     resume_at      timestamptz,

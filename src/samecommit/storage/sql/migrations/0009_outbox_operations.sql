@@ -3,6 +3,7 @@
 -- A replay sends again what a destination has behind it, without moving its position: a side position for each shard walks
 -- the log by number, from `after` on. The holder of the shard's position works on it, under the same lease and fence.
 -- `id` goes with each event, as which deliberate repeat it is.
+-- `trouble` is why it waits now, `refusal` the last event that the destination refused.
 CREATE TABLE :"schema".event_replay (
     id           int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     destination  text NOT NULL,
@@ -29,6 +30,7 @@ CREATE TABLE :"schema".replay_position (
     after       bigint NOT NULL,
     sent        bigint NOT NULL DEFAULT 0,
     refused     bigint NOT NULL DEFAULT 0,
+    refusal     text,
     trouble     text,
     moved_at    timestamptz,
     ended_at    timestamptz,
@@ -102,7 +104,7 @@ SELECT p.destination, p.shard, d.shards, d.mode, d.sink, d.ordering, d.matches,
             WHEN p.lease_until_at <= clock_timestamp() THEN 'no relay'
             ELSE p.state END AS state,
        CASE WHEN p.resume_at > clock_timestamp() AND p.lease_until_at > clock_timestamp() THEN p.resume_at END AS resume_at,
-       p.window_n, p.after, p.delivered, p.repeated, p.moved_at, p.lease_until_at, p.lease_until_at > clock_timestamp() AS has_relay,
+       p.window_n, p.after, p.delivered, p.repeated, p.moved_at, p.heard_at, p.lease_until_at, p.lease_until_at > clock_timestamp() AS has_relay,
        p.holder_name AS relay, d.paused_at, d.pause_reason, d.begins_at,
        CASE WHEN behind.windows = 0 THEN 0
             WHEN behind.windows <= 1000 THEN least(behind.events, greatest(low.distance, 0))
@@ -158,12 +160,13 @@ SELECT r.id, r.destination,
        s.sent, s.refused,
        CASE WHEN s.ended_at IS NOT NULL AND r.cancelled_at IS NULL THEN 1.0
             ELSE s.walked / greatest((r.to_number - r.from_number) * s.shards, 1) END::float8 AS progress,
-       s.trouble, r.per_second, r.numbers, r.keys, r.types, r.since_at, r.until_at, r.from_number, r.to_number, r.note,
+       s.trouble, s.refusal, r.per_second, r.numbers, r.keys, r.types, r.since_at, r.until_at, r.from_number, r.to_number, r.note,
        r.requested_at, r.requested_by, coalesce(r.cancelled_at, s.ended_at) AS ended_at, r.cancelled_by
 FROM :"schema".event_replay AS r
 CROSS JOIN LATERAL (
     SELECT sum(s.sent)::bigint AS sent, sum(s.refused)::bigint AS refused, max(s.moved_at) AS moved_at, count(*) AS shards,
            sum(least(s.after, r.to_number) - r.from_number) AS walked, max(s.trouble) AS trouble,
+           max(s.refusal) AS refusal,
            CASE WHEN bool_and(s.ended_at IS NOT NULL) THEN max(s.ended_at) END AS ended_at
     FROM :"schema".replay_position AS s
     WHERE s.replay = r.id
@@ -194,7 +197,7 @@ BEGIN
     ELSIF until_at <= since_at THEN
         PERFORM :"schema".refuse('SC004', format('nothing was emitted from %s until %s', since_at, until_at),
                                  'give an end that is after the beginning');
-    ELSIF until_at <= (SELECT b.begins_at FROM :"schema".log_begin() AS b) THEN
+    ELSIF until_at <= (SELECT b.begins_at FROM :"schema".log_begin() AS b WHERE b.is_cut) THEN
         PERFORM :"schema".refuse('SC004', format('all of it is gone: the log begins at %s', (SELECT b.begins_at FROM :"schema".log_begin() AS b)),
                                  'what is not kept any more cannot be sent again');
     ELSIF per_second <= 0 THEN
@@ -294,7 +297,7 @@ BEGIN ATOMIC
         UNION ALL
         SELECT 11, 'no_relay',
                m.whose || 'no relay holds its position: start samecommit relay MODULE:APP, or a worker; '
-               || coalesce(format('the last one was %s, heard of at %s', m.relay, :"schema".said(m.moved_at)), 'there was none yet'), NULL
+               || coalesce(format('the last one was %s, heard of at %s', m.relay, :"schema".said(m.heard_at)), 'there was none yet'), NULL
         FROM mine AS m WHERE m.state = 'no relay'
         UNION ALL
         SELECT 12, 'halted',
@@ -327,11 +330,11 @@ BEGIN ATOMIC
                m.whose || format('events of all types behind its position: %s, the oldest for %s%s', m.said_waiting,
                                  :"schema".said_span(clock_timestamp() - m.waiting_since),
                                  CASE WHEN m.has_relay THEN format('; relay: %s, heard of %s ago', m.relay,
-                                                                   :"schema".said_span(clock_timestamp() - m.moved_at)) ELSE '' END), NULL
+                                                                   :"schema".said_span(clock_timestamp() - m.heard_at)) ELSE '' END), NULL
         FROM mine AS m WHERE m.waiting > 0
         UNION ALL
         SELECT 30, 'up_to_date', m.whose || format('everything that is committed has been passed; relay: %s, heard of %s ago', m.relay,
-                                                   :"schema".said_span(clock_timestamp() - m.moved_at)), NULL
+                                                   :"schema".said_span(clock_timestamp() - m.heard_at)), NULL
         FROM mine AS m WHERE m.waiting = 0 AND m.state = 'running'
     )
     SELECT r.state, r.code, r.sentence, r.until_at

@@ -8,7 +8,7 @@ WITH mine AS (
 ), moved AS (
     UPDATE :"schema".replay_position AS s
     SET after = :after::bigint, sent = s.sent + :sent::bigint, refused = s.refused + :refused::bigint, trouble = :trouble::text,
-        moved_at = clock_timestamp(), ended_at = CASE WHEN :is_done::boolean THEN clock_timestamp() END
+        refusal = coalesce(:refusal::text, s.refusal), moved_at = clock_timestamp(), ended_at = CASE WHEN :is_done::boolean THEN clock_timestamp() END
     FROM mine
     WHERE s.replay = :replay::int AND s.shard = mine.shard AND s.ended_at IS NULL
     RETURNING s.replay
