@@ -4,11 +4,17 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nats
 import psycopg
 import pytest
+import redis.asyncio
+from tests.sinks.servers import nats_server, redis_server
+from tests.support.database import Database
+from tests.support.waiting import until
 
 from samecommit.testing import drain
 
@@ -62,6 +68,64 @@ def test_a_trigger_enqueues_for_every_row(samecommit_dsn: str) -> None:
         conn.execute((EXAMPLES / "trigger/orders.sql").read_bytes())
         conn.execute("INSERT INTO orders (email) VALUES ('ada@example.com'), ('grace@example.com')")
     assert drain(app).done == 2
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    servers = []
+    for make in (nats_server, redis_server):
+        (directory := tmp_path / make.__name__).mkdir()
+        servers.append(make(directory))
+    at_nats, at_redis = (f"{name}://127.0.0.1:{it.port}" for name, it in zip(("nats", "redis"), servers, strict=True))
+    monkeypatch.setenv("NATS_URL", at_nats)
+    monkeypatch.setenv("REDIS_URL", at_redis)
+    try:
+        for server in servers:
+            server.start()
+        yield at_nats, at_redis
+    finally:
+        for server in servers:
+            server.stop()
+
+
+async def test_leads_reach_nats_and_redis_and_a_receiver_acts_on_each_once(
+    samecommit_dsn: str, server: Database, brokers: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leads = load("lead_stream/leads.py")
+    await leads["prepare"]()
+    with psycopg.connect(samecommit_dsn, autocommit=True) as conn:
+        for email in ("ada@example.com", "grace@example.com"):
+            leads["score_lead"](conn, leads["create_lead"](conn, email), 50)
+        leads["score_lead"](conn, 1, 90)
+        relay = leads["app"].relay()
+        await relay.start()
+        delivered = "SELECT array_agg(delivered ORDER BY destination) FROM samecommit.position"
+        await until(lambda: conn.execute(delivered).fetchone() == ([5, 5],))
+        await relay.finish()
+    with server.fresh() as theirs, psycopg.connect(theirs, autocommit=True) as conn:
+        monkeypatch.setenv("RECEIVER_DSN", theirs)
+        receiver = load("lead_stream/receiver.py")
+        await receiver["receive"](turns=1)
+        await repeat_everything(*brokers)
+        await receiver["receive"](turns=1)
+        welcomed = conn.execute("SELECT lead_id, email FROM welcome ORDER BY 1").fetchall()
+        assert welcomed == [(1, "ada@example.com"), (2, "grace@example.com")]
+        assert conn.execute("SELECT lead_id, score FROM score ORDER BY 1").fetchall() == [(1, 90), (2, 50)]
+
+
+async def repeat_everything(at_nats: str, at_redis: str) -> None:
+    """Bring every message once more, as a transport may."""
+    client = await nats.connect(at_nats)
+    stream = client.jetstream()
+    for number in range(1, 6):
+        message = await stream.get_msg("LEADS", number)
+        headers = {name: value for name, value in (message.headers or {}).items() if name.startswith("ce-")}
+        await stream.publish(str(message.subject), message.data or b"", headers=headers)
+    await client.close()
+    other: Any = redis.asyncio.Redis.from_url(at_redis)
+    async with other:
+        for _, fields in await other.xrange("leads"):
+            await other.xadd("leads", fields)
 
 
 @pytest.fixture
