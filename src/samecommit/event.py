@@ -7,7 +7,6 @@ identity: they never change, also when it is replayed. Its data are the bytes th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ class Position(NamedTuple):
     id: int
 
     def __str__(self) -> str:
-        return f"{self.window:016x}-{self.id:016x}"
+        return "%016x-%016x" % self  # noqa: UP031 - half the time of an f-string
 
     @classmethod
     def parse(cls, text: str) -> Position:
@@ -39,8 +38,7 @@ class Position(NamedTuple):
 START = Position(0, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An event as emitted.
 
     Args:
@@ -65,7 +63,7 @@ class Event:
     time: datetime
     content_type: str = JSON
     version: int = 1
-    extensions: Mapping[str, str] = field(default_factory=dict[str, str])
+    extensions: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def attributes(self) -> dict[str, str]:
         """Return the CloudEvents attributes as text, without the content type, which transports carry apart."""
@@ -74,21 +72,22 @@ class Event:
             "id": self.id,
             "source": self.source,
             "type": self.type,
-            "subject": self.subject,
             "time": _rfc3339(self.time),
-            "partitionkey": self.key,
             "schemaversion": str(self.version),
             **self.extensions,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        if self.subject is not None:
+            found["subject"] = self.subject
+        if self.key is not None:
+            found["partitionkey"] = self.key
+        return found
 
     def json(self) -> Any:
         """Return the data decoded from JSON."""
         return msgspec.json.decode(self.data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEvent(Event):
+class StoredEvent(Event, frozen=True, kw_only=True):
     """An event of the log, on its way to one destination.
 
     Args:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from tests.sinks.broker import Broker
@@ -54,7 +55,7 @@ def events(count: int, *, key: str | None = "a", first: int = 1, **changes: Any)
         number=0,
     )
     return [
-        dataclasses.replace(
+        msgspec.structs.replace(
             made, **{"id": f"event-{broker_id()}-{n}", "number": n, "position": Position(1, n), **changes}
         )
         for n in range(first, first + count)

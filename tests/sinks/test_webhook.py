@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from tests.sinks.receiver import Receiver
 from tests.sinks.test_signatures import new_secret
 from tests.support.jobs import Jobs

@@ -7,7 +7,8 @@ which is then sent alone, and at last put aside, so that one event that breaks t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from samecommit.clock import Monotonic
 from samecommit.event import StoredEvent
