@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -12,6 +13,7 @@ from samecommit.job import Enqueued, JobOptions, NewJob
 from samecommit.payload import encode_plain
 from samecommit.storage.connections import AsyncConn, SyncConn, perform
 from samecommit.storage.enqueue import as_text, enqueue
+from samecommit.tracing import trace_context
 from samecommit.unique import unique_values
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_META_BYTES = 65_536
 _KNOWN_OPTIONS = frozenset(EnqueueOptions.__annotations__)
 _DEFAULTS: dict[str, Any] = {
     "queue": "default",
@@ -44,6 +47,7 @@ class Task(Generic[P, R]):
         self._schema = schema
         self._options: EnqueueOptions = options or {}
         self._job_options = _job_options(definition, self._options)
+        self._traced: tuple[dict[str, str], JobOptions] = {}, self._job_options
         self.__doc__ = definition.fn.__doc__
         self.__name__ = definition.name
         self.__wrapped__ = definition.fn
@@ -81,7 +85,19 @@ class Task(Generic[P, R]):
         Raises:
             PayloadError: an argument is missing, unknown, of the wrong type or cannot be stored; says which and where.
         """
-        return NewJob(self._job_options, self.definition.codec.encode(args, kwargs))
+        payload = self.definition.codec.encode(args, kwargs)
+        trace = trace_context()
+        return NewJob(self._in_trace(trace) if trace else self._job_options, payload)
+
+    def _in_trace(self, trace: dict[str, str]) -> JobOptions:
+        """Return the options with the trace in ``meta``, beside what is there; many jobs of one span share them."""
+        known, options = self._traced
+        if known != trace:
+            meta = self._options.get("meta") or {}
+            values = {**self._job_options.values, "meta": encode_plain({**trace, **meta}, max_bytes=_META_BYTES)}
+            options = replace(self._job_options, values=values)
+            self._traced = trace, options
+        return options
 
     @overload
     def enqueue(self, conn: AsyncConn, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued[R]]: ...
@@ -117,7 +133,7 @@ def _job_options(definition: TaskDefinition, options: EnqueueOptions) -> JobOpti
         "effect_key": _text("effect_key", options.get("effect_key")),
         "expires_at": _moment("expires_at", options.get("expires_at")),
         "payload_version": definition.version,
-        "meta": encode_plain(meta, max_bytes=65_536) if meta else None,
+        "meta": encode_plain(meta, max_bytes=_META_BYTES) if meta else None,
         **unique_values(
             options.get("unique"),
             scope=options.get("unique_scope"),

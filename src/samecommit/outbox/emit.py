@@ -22,6 +22,7 @@ from samecommit.outbox.registry import Declarations
 from samecommit.payload import encode_plain
 from samecommit.storage.connections import Steps, fetch, in_transaction
 from samecommit.storage.query import statement
+from samecommit.tracing import trace_context
 
 MAX_BYTES = 1_048_576
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
@@ -77,7 +78,7 @@ def new_event(
         time=datetime.now(UTC),
         content_type=content_type or JSON,
         version=version,
-        extensions=dict(extensions or {}),
+        extensions={**trace_context(), **(extensions or {})},
     )
     _check(made)
     for name, code in declared.complainers(type_):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from samecommit.clock import Monotonic, monotonic
 from samecommit.event import StoredEvent
 from samecommit.outbox.adapter import FansOut
@@ -15,6 +17,7 @@ from samecommit.outbox.log import Log, Page, SharedLink
 from samecommit.outbox.replays import Walk, tell_ended
 from samecommit.outbox.told import EventsExpanded, RelayStarted, RelayStopped
 from samecommit.signals import Signals
+from samecommit.tracing import traced
 
 _TAKE_SECONDS, _IDLE_SECONDS = 2.0, 2.0
 _REPLAY_ROOM = 200
@@ -109,6 +112,7 @@ class Expander:
             "queue": self._destination.queue,
             "max_attempts": self._destination.max_attempts,
             "payloads": [carry(event, target) for event, target in jobs],
+            "metas": [_meta(event) for event, _ in jobs],
             "effect_keys": [effect_key(event, self.name, target) for event, target in jobs],
         }
 
@@ -136,3 +140,9 @@ class Expander:
     async def _targets(self, event: StoredEvent) -> Sequence[str]:
         adapter = self._destination.adapter
         return await adapter.targets(event) if isinstance(adapter, FansOut) else ("",)
+
+
+def _meta(event: StoredEvent) -> str | None:
+    """Return the trace in which an event was emitted, for its jobs."""
+    trace = traced(event.extensions)
+    return msgspec.json.encode(trace).decode() if trace else None

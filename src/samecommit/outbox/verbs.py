@@ -205,7 +205,7 @@ class OutboxVerbs:
             subject: in place of the class's subject.
             event_id: in place of a random UUID; receivers drop repeats by it.
             content_type: of bytes.
-            extensions: further CloudEvents attributes, as ``traceparent``.
+            extensions: further CloudEvents attributes; ``traceparent`` is that of OpenTelemetry's current span unless given.
             own_transaction: allow a connection that commits each statement.
 
         Returns:

@@ -15,9 +15,9 @@ WITH mine AS (
 ), made AS MATERIALIZED (
     SELECT j.id
     FROM moved
-    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[]) AS n (payload, effect_key)
+    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[], :metas::text[]) AS n (payload, effect_key, meta)
     CROSS JOIN LATERAL :"schema".enqueue(
         kind => :kind::text, payload => n.payload::jsonb, queue => :queue::text, max_attempts => :max_attempts::int,
-        effect_key => n.effect_key) AS j
+        effect_key => n.effect_key, meta => n.meta::jsonb) AS j
 )
 SELECT EXISTS (SELECT FROM moved), (SELECT count(*) FROM made) FROM mine
