@@ -30,6 +30,7 @@ from samecommit.outbox.sinks.needed import needed
 _POSITION, _TARGET = "Samecommit-Position", "Samecommit-Target"
 _HEADER_ROOM, _VALUE_ROOM = 4_096, 12_100  # a value has up to 1,000 characters, 12 bytes each when encoded
 _TOO_LARGE, _WRONG_SEQUENCE, _OTHER_STREAM = 10054, (10071, 10070), 10060
+_FLUSH_EVENTS = 32
 _ALONE = Retry("not sent, since one before it was not taken")
 
 
@@ -147,7 +148,9 @@ class NatsStream:
         self._answers, self._expected, self._all_there = {}, 0, asyncio.Event()
         sent: list[Outcome | int] = []
         sequence, position = self._last_sequence, self._position
-        for event in batch:
+        for n, event in enumerate(batch):
+            if n % _FLUSH_EVENTS == _FLUSH_EVENTS - 1:
+                await asyncio.sleep(0)  # the client writes when the loop turns: the server works while the rest is made
             if self._owns and event.position is not None and position is not None and event.position <= position:
                 sent.append(Duplicate())
                 continue
