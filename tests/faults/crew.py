@@ -94,13 +94,16 @@ class Crew:
         self.dsn, self.folder, self.broken = dsn, folder, broken
         self.config = {**CONFIG, **(config or {})}
         self.members: list[Member] = []
+        self._living: list[Member] = []
         self._numbers = itertools.count()
 
-    def start(self, faults: str = "", environment: Mapping[str, str] | None = None, **config: Any) -> Member:
+    def start(
+        self, faults: str = "", environment: Mapping[str, str] | None = None, dsn: str | None = None, **config: Any
+    ) -> Member:
         """Start one more. Call it from the main thread: a member dies with the thread that started it."""
         name = f"worker-{next(self._numbers):03d}"
         told = {
-            "dsn": self.dsn,
+            "dsn": dsn or self.dsn,
             "folder": str(self.folder),
             "name": name,
             "broken": self.broken,
@@ -123,16 +126,23 @@ class Crew:
                 stderr=errors,
             )
         self.members.append(Member(name, self.folder, process))
+        self._living.append(self.members[-1])
         return self.members[-1]
+
+    @property
+    def living(self) -> list[Member]:
+        """Those that have not ended."""
+        self._living = [member for member in self._living if member.is_alive]
+        return list(self._living)
 
     @property
     def alive(self) -> list[Member]:
         """Those that run now."""
-        return [member for member in self.members if member.is_alive and not member.is_paused]
+        return [member for member in self.living if not member.is_paused]
 
     def stop(self, seconds: float = 30.0) -> list[int]:
         """Let all go on, stop all with SIGTERM, wait; their exit statuses."""
-        living = [member for member in self.members if member.is_alive]
+        living = self.living
         for member in living:
             if member.is_paused:
                 member.resume()

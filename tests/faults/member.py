@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.history import History
+from tests.support.history_checks import BACKOFF_CAP
 
 from samecommit import App, AsyncContext, Context
 from samecommit.config import WorkerConfig
@@ -131,6 +132,66 @@ def declare(app: App, diary: Diary) -> None:  # noqa: C901 - a list of handlers
         os._exit(9)
 
 
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words for it")
+
+
+class _Base(BaseException):
+    pass
+
+
+_OUTBURSTS: tuple[BaseException, ...] = (
+    SystemExit(0), SystemExit("x"), GeneratorExit(), asyncio.CancelledError(), _Base("bare"), _Unprintable(),
+    ExceptionGroup("two", [ValueError(1), KeyError(2)]), StopAsyncIteration(), ValueError("nul \0 and \ud800"),
+)  # fmt: skip
+_HOARDS: tuple[Any, ...] = ({"a": "\0"}, {"a": "\ud800"}, float("nan"), object())
+
+
+def declare_bad(app: App, diary: Diary) -> None:  # noqa: C901 - a list of handlers
+    """Declare jobs whose first attempt fails in a way that is not an ordinary error."""
+
+    def number(key: str) -> int:
+        return int(key.rpartition("-")[2])
+
+    @app.task()
+    async def outburst(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        if ctx.attempt == 1:
+            diary.of("error", ctx, key)
+            raise _OUTBURSTS[number(key) % len(_OUTBURSTS)]
+        diary.of("end", ctx, key)
+
+    @app.task(timeout=0.3)
+    async def linger(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        if ctx.attempt == 1:
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.3)
+                diary.of("error", ctx, key)
+                raise ValueError(f"{key} swallowed its cancellation") from None
+        diary.of("end", ctx, key)
+
+    @app.task()
+    async def hoard(ctx: AsyncContext, key: str, seconds: float) -> Any:
+        diary.of("start", ctx, key)
+        if ctx.attempt == 1:
+            diary.of("error", ctx, key)
+            return _HOARDS[number(key) % len(_HOARDS)]
+        diary.of("end", ctx, key)
+        return None
+
+    @app.task()
+    async def shout(ctx: AsyncContext, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        if ctx.attempt == 1:
+            diary.of("error", ctx, key)
+            raise ValueError("x" * 5_000_000)
+        diary.of("end", ctx, key)
+
+
 async def work(worker: Worker, diary: Diary) -> None:
     """Work until a signal says stop."""
     asked = 0
@@ -153,13 +214,15 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     told = json.loads(os.environ["SAMECOMMIT_MEMBER"])
     if told.get("broken"):
-        importlib.import_module(f"tests.faults.broken.{told['broken']}").apply()
+        module = importlib.import_module(f"tests.faults.broken.{told['broken']}")
+        getattr(module, "apply", lambda: None)()  # what is broken may be the client
     # the monotonic clock is the machine's: the histories stay right where a fault makes this process's own clock wrong
     history = History(Path(told["folder"], told["name"] + ".jsonl"), lambda: told["booted"] + time.monotonic())
     diary = Diary(history)
-    config = WorkerConfig(**{"backoff": Backoff(base_seconds=0.2, cap_seconds=1.0), **told["config"]})
+    config = WorkerConfig(**{"backoff": Backoff(base_seconds=0.2, cap_seconds=BACKOFF_CAP), **told["config"]})
     app = App(told["dsn"], worker=config)
     declare(app, diary)
+    declare_bad(app, diary)
     app.signals.subscribe(diary.hear)
     diary.history.write("begin", pid=os.getpid())
     asyncio.run(work(app.worker(), diary))

@@ -13,7 +13,7 @@ from tests.support.history import History
 
 _ENQUEUE = (
     "SELECT e.id FROM unnest(%s::jsonb[]) WITH ORDINALITY AS p (payload, n) "
-    "CROSS JOIN LATERAL samecommit.enqueue(%s, p.payload, max_attempts => 50) AS e ORDER BY p.n"
+    "CROSS JOIN LATERAL samecommit.enqueue(%s, p.payload, max_attempts => %s) AS e ORDER BY p.n"
 )
 
 
@@ -24,6 +24,7 @@ class Producer(threading.Thread):
         name: begins the keys, as in ``p0-17``.
         longest: of the handlers, seconds.
         kinds: of tasks, drawn from.
+        longs: share of handlers that take twenty times as long.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class Producer(threading.Thread):
         kinds: tuple[str, ...] = ("nap",),
         groups: tuple[int, ...] = (1, 1, 5, 20),
         rollbacks: float = 0.1,
+        longs: float = 0.0,
     ) -> None:
         super().__init__(name=f"producer {name}", daemon=True)
         self._dsn, self._count, self._seconds, self._longest, self._kinds = dsn, count, seconds, longest, kinds
-        self._groups, self._rollbacks = groups, rollbacks
+        self._groups, self._rollbacks, self._longs = groups, rollbacks, longs
         self._key, self._rng = name, random.Random(f"{seed} {name}")
         self._history = History(folder / f"client-{name}.jsonl")
         self._conn: psycopg.Connection[Any] | None = None
@@ -65,19 +67,22 @@ class Producer(threading.Thread):
         self._history.write("enqueue", type="invoke", keys=keys)
         try:
             conn = self._connection()
-            payloads = [f'{{"key": "{key}", "seconds": {self._rng.random() * self._longest:.3f}}}' for key in keys]
-            rows = conn.execute(_ENQUEUE, [payloads, self._rng.choice(self._kinds)]).fetchall()
-        except psycopg.OperationalError:
+            payloads = [f'{{"key": "{key}", "seconds": {self._seconds_of_work():.3f}}}' for key in keys]
+            rows = conn.execute(_ENQUEUE, [payloads, self._rng.choice(self._kinds), 50]).fetchall()
+        except (psycopg.OperationalError, psycopg.InternalError):
             self._history.write("enqueue", type="fail", keys=keys)  # COMMIT was not sent
             self._close()
             time.sleep(0.1)
             return
         self._end(conn, keys, [row[0] for row in rows], is_kept=is_kept)
 
+    def _seconds_of_work(self) -> float:
+        return self._rng.random() * self._longest * (20 if self._rng.random() < self._longs else 1)
+
     def _end(self, conn: psycopg.Connection[Any], keys: list[str], ids: list[int], *, is_kept: bool) -> None:
         try:
             conn.commit() if is_kept else conn.rollback()
-        except psycopg.OperationalError:
+        except (psycopg.OperationalError, psycopg.InternalError):
             self._history.write("enqueue", type="unknown" if is_kept else "fail", keys=keys, ids=ids)
             self._close()
             return
@@ -95,14 +100,23 @@ class Producer(threading.Thread):
         self._conn = None
 
 
-def enqueue(dsn: str, folder: Path, kind: str, count: int = 1, seconds: float = 0.0, name: str = "one") -> list[int]:
+def enqueue(
+    dsn: str,
+    folder: Path,
+    kind: str,
+    count: int = 1,
+    seconds: float = 0.0,
+    name: str = "one",
+    *,
+    max_attempts: int = 50,
+) -> list[int]:
     """Enqueue at once and write it down; the ids."""
     keys = [f"{name}-{n}" for n in range(count)]
     history = History(folder / f"client-{name}.jsonl")
     history.write("enqueue", type="invoke", keys=keys)
-    with psycopg.connect(dsn) as conn:
+    with psycopg.connect(dsn, connect_timeout=5) as conn:
         payloads = [f'{{"key": "{key}", "seconds": {seconds}}}' for key in keys]
-        ids = [row[0] for row in conn.execute(_ENQUEUE, [payloads, kind]).fetchall()]
+        ids = [row[0] for row in conn.execute(_ENQUEUE, [payloads, kind, max_attempts]).fetchall()]
     history.write("enqueue", type="ok", keys=keys, ids=ids)
     history.close()
     return ids

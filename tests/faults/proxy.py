@@ -37,6 +37,7 @@ class Proxy:
     Attributes:
         before: called with (pair, bytes of the client) before they are passed; True cuts instead.
         after: the same when the server's answer to them is about to be passed; True drops it and cuts.
+        delay_seconds: how long each packet of a client takes; ``delayed`` counts those that took longer.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -48,6 +49,8 @@ class Proxy:
         self.before: Callable[[Pair, bytes], bool] = lambda pair, data: False
         self.after: Callable[[Pair, bytes], bool] = lambda pair, data: False
         self.accepted = 0
+        self.delay_seconds = 0.0
+        self.delayed = 0
 
     def start(self) -> None:
         """Listen on a free port."""
@@ -68,6 +71,10 @@ class Proxy:
         for pair in hit:
             self._loop.call_soon_threadsafe(pair.cut)
         return len(hit)
+
+    def reset(self, pair: Pair) -> None:
+        """Reset one connection."""
+        self._loop.call_soon_threadsafe(pair.cut)
 
     def silence(self, app: str = "") -> int:
         """Pass nothing any more on the connections that are there, and leave them open; how many."""
@@ -116,6 +123,9 @@ class Proxy:
         while data := await reader.read(65536):
             if pair.is_silent:
                 continue
+            if self.delay_seconds:
+                self.delayed += 1
+                await asyncio.sleep(self.delay_seconds)
             if self.before(pair, data):
                 raise ConnectionError
             asked[0] = data
@@ -163,7 +173,7 @@ def proxy(dsn: str) -> Iterator[tuple[Proxy, str]]:
     try:
         yield (
             made,
-            f"postgresql://{parts.username}@127.0.0.1:{made.port}{parts.path}?sslmode=disable&gssencmode=disable",
+            f"postgresql://{parts.netloc}127.0.0.1:{made.port}{parts.path}?sslmode=disable&gssencmode=disable",
         )
     finally:
         made.stop()

@@ -7,54 +7,70 @@ from pathlib import Path
 
 import pytest
 from tests.faults.arena import Arena
-from tests.faults.storm import Plan, rage, report, verdicts
-from tests.support.history_checks import all_faults
+from tests.faults.outcome import judged as judged_run
+from tests.faults.storm import SIZES, Plan, campaign, rage
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 SMOKE = Plan(seed=0, jobs=2_000, seconds=20.0, concurrency=60, longest=1.0, kinds=("nap", "effect", "doze", "stumble"))
 
 
 def judged(plan: Plan, ground: Arena, folder: Path) -> list[str]:
-    run = rage(plan, ground, folder)
-    found = verdicts(run, plan)
-    print(report(run, plan, found))
-    return all_faults(found)
+    result = judged_run(rage(plan, ground, folder), plan, folder)
+    print(result.text())
+    return result.faults
 
 
 def test_a_short_storm_loses_doubles_and_holds_nothing(ground: Arena, folder: Path, seed: int) -> None:
     assert judged(dataclasses.replace(SMOKE, seed=seed), ground, folder) == []
 
 
+def test_every_kind_of_fault_in_turn_loses_doubles_and_holds_nothing(ground: Arena, folder: Path, seed: int) -> None:
+    assert judged(campaign(seed, **SIZES["short"]), ground, folder) == []
+
+
 @pytest.mark.slow
-def test_twenty_thousand_jobs_outlive_a_minute_of_kills_pauses_and_a_crash(
-    ground: Arena, folder: Path, seed: int
+@pytest.mark.timeout(3600)
+def test_half_a_million_jobs_outlive_a_thousand_faults_of_every_kind(
+    ground: Arena, folder: Path, seed: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert judged(Plan(seed=seed), ground, folder) == []
+    with capfd.disabled():
+        assert judged(campaign(seed, **SIZES["full"]), ground, folder) == []
 
 
 BROKEN = Plan(
-    seed=0, jobs=300, seconds=8.0, workers=3, concurrency=20, longest=2.0, crash_at=None, drain_seconds=3.0,
+    seed=0, jobs=300, seconds=8.0, workers=3, concurrency=20, longest=2.0, faults=("kill", "stop"), drain_seconds=3.0,
     kinds=("nap", "stumble"),
 )  # fmt: skip
+CUT = dataclasses.replace(BROKEN, faults=("commit cut after",), every=0.3, longest=0.1, drain_seconds=10.0)
 
 
 @pytest.mark.parametrize(
-    ("broken", "checks"),
+    ("broken", "check", "plan"),
     [
-        ("fence_removed", {"C3"}),
-        ("reaper_ignores_lease", {"C4"}),
-        ("ack_before_work", {"C3"}),
-        ("finish_by_ctid", {"C3"}),
-        pytest.param("claims_claimed", {"C4"}, marks=pytest.mark.slow),
-        pytest.param("promotes_early", {"C12"}, marks=pytest.mark.slow),
+        ("fence_removed", "C3", BROKEN),
+        ("reaper_ignores_lease", "C4", BROKEN),
+        ("ack_before_work", "C3", BROKEN),
+        ("finish_by_ctid", "C3", BROKEN),
+        ("end_without_taking", "C2", BROKEN),
+        ("lease_by_worker_clock", "C4", BROKEN),
+        ("prunes_by_age", "C1", BROKEN),
+        ("naive_backoff", "C5", BROKEN),
+        ("swallows_cancellation", "C13", BROKEN),
+        ("commits_at_once", "C1", CUT),
+        ("retries_unknown", "C6", CUT),
+        pytest.param("claims_claimed", "C4", BROKEN, marks=pytest.mark.slow),
+        pytest.param("promotes_early", "C12", BROKEN, marks=pytest.mark.slow),
     ],
 )
-def test_a_broken_build_is_caught(broken: str, checks: set[str], ground: Arena, folder: Path, seed: int) -> None:
-    plan = dataclasses.replace(BROKEN, seed=seed, broken=broken)
-    faults = judged(plan, ground, folder)
-    assert checks <= {fault.split()[0] for fault in faults}
+def test_a_broken_build_is_caught(broken: str, check: str, plan: Plan, ground: Arena, folder: Path, seed: int) -> None:
+    faults = judged(dataclasses.replace(plan, seed=seed, broken=broken), ground, folder)
+    assert check in {fault.split()[0] for fault in faults}
 
 
-@pytest.mark.slow
-def test_the_storm_that_catches_broken_builds_passes_the_whole_one(ground: Arena, folder: Path, seed: int) -> None:
-    assert judged(dataclasses.replace(BROKEN, seed=seed, drain_seconds=60.0), ground, folder) == []
+@pytest.mark.parametrize(
+    "plan", [pytest.param(BROKEN, marks=pytest.mark.slow, id="kills and pauses"), pytest.param(CUT, id="cut commits")]
+)
+def test_a_storm_that_catches_broken_builds_passes_the_whole_one(
+    plan: Plan, ground: Arena, folder: Path, seed: int
+) -> None:
+    assert judged(dataclasses.replace(plan, seed=seed, drain_seconds=60.0), ground, folder) == []

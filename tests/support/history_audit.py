@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 
 _TABLE = """
@@ -155,7 +156,7 @@ def dump(dsn: str, folder: Path, log: Path | None = None, log_start: int = 0, sc
     """Write the audit, the tables and what is still held into a run's folder, as one snapshot sees them."""
     with psycopg.connect(dsn) as conn:
         conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        _write(folder / "audit.jsonl", _rows(conn, _DUMP))
+        _copy(conn, _DUMP, folder / "audit.jsonl")
         _write(folder / "tables.jsonl", _rows(conn, _named(_TABLES, schema).decode()))
         counts = {name: _rows(conn, _named(text, schema).decode())[0]["count"] for name, text in _RESOURCES.items()}
         _write(folder / "resources.jsonl", [counts])
@@ -172,6 +173,17 @@ def _rows(conn: psycopg.Connection[Any], text: str) -> list[dict[str, Any]]:
     assert cursor.description is not None
     names = [column.name for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def _copy(conn: psycopg.Connection[Any], text: str, path: Path) -> None:
+    """Write millions of rows without holding them."""
+    with conn.cursor("dump") as cursor, path.open("wb") as file:
+        cursor.itersize = 10_000
+        cursor.execute(text.encode())
+        names: list[str] = []
+        for row in cursor:
+            names = names or [column.name for column in cursor.description or ()]
+            file.write(msgspec.json.encode(dict(zip(names, row, strict=True))) + b"\n")
 
 
 def _write(path: Path, lines: Iterable[dict[str, Any]]) -> None:

@@ -14,6 +14,10 @@ from itertools import pairwise
 from tests.support.history import Line, Run, is_claim, is_release
 
 REAPER = "samecommit chores"
+BACKOFF_CAP = 1.0
+"""The longest backoff of the workers in these runs, seconds."""
+LONGEST_WAIT = 5.0
+"""After an end of the handler's own that met somebody's lock, seconds: longer than any backoff here."""
 _SAME_MOMENT = 0.005
 FINAL = {"done", "cancelled", "failed"}
 
@@ -220,7 +224,10 @@ def _overlaps(run: Run) -> tuple[int, list[str]]:
 
 
 def attempts(run: Run) -> Verdict:
-    """C5: attempts grow by one for an error and for a lost lease, by none for what is given back, and keep below the most."""
+    """C5: attempts grow by one for an error and for a lost lease, by none for what is given back, and keep below the most.
+
+    After an error a job waits for as long as the workers' backoff allows.
+    """
     faults: list[str] = []
     spent: Counter[str] = Counter()
     for job_id, life in run.lives.items():
@@ -235,6 +242,8 @@ def attempts(run: Run) -> Verdict:
             before = line["attempts"]
             if grown and is_release(line) and line["op"] == "update":
                 spent["lost" if line["app"] == REAPER else "settled"] += 1
+                if line["app"] != REAPER and line["run_at"] > line["at"] + LONGEST_WAIT + _SAME_MOMENT:
+                    faults.append(f"job {job_id} waits for {line['run_at'] - line['at']:.1f} s after an error")
             if grown not in (0, 1) and not (grown < 0 and not line["app"].startswith("samecommit ")):
                 faults.append(
                     f"job {job_id} went from {line['attempts'] - grown} to {line['attempts']} attempts at once"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from tests.support.history import Line, Run, is_claim, is_release
@@ -61,7 +62,8 @@ def _idle_gaps(run: Run) -> list[float]:
         now = line["op"] != "delete" and bool(line["in_line"]) and line["new_claim"] is None
         in_line[line["job_id"]] = now
         if due and is_claim(line):
-            gaps.append(line["at"] - since - _downtime(run, since, line["at"]))
+            gap = line["at"] - since
+            gaps.append(gap - _downtime(run, since, line["at"]) if gap > 1 else gap)
         if is_claim(line) or not due:
             since = line["at"]
         due += now - was
@@ -71,36 +73,36 @@ def _idle_gaps(run: Run) -> list[float]:
 def reap_delays(run: Run) -> list[float]:
     """From each SIGKILL of a worker to the moment when the last of its jobs was taken from it."""
     leases = {line["file"]: line["lease"] for line in run.handlers if line["op"] == "lease"}
+    taken: dict[int | None, list[float]] = defaultdict(list)
+    for line in run.audit:
+        if line["what"] == "job" and line["app"] == REAPER and is_release(line):
+            taken[run.lease_of.get(line["old_claim"])].append(float(line["at"]))
     waits: list[float] = []
     for fault in run.faults_of("kill"):
-        lease = leases.get(fault["file"])
-        taken = [
-            line["at"]
-            for line in run.audit
-            if line["what"] == "job"
-            and is_release(line)
-            and line["app"] == REAPER
-            and run.lease_of.get(line["old_claim"]) == lease
-            and line["at"] > fault["at"]
-        ]
-        if taken:
-            waits.append(max(taken) - fault["at"] - _downtime(run, fault["at"], max(taken)))
+        at = float(fault["at"])
+        last = max((moment for moment in taken.get(leases.get(fault["file"]), []) if moment > at), default=None)
+        if last is not None:
+            waits.append(last - at - _downtime(run, at, last))
     return waits
 
 
 def restarts_elsewhere(run: Run) -> list[float]:
     """From each SIGKILL to the first start, by another worker, of a job that ran in the killed one."""
+    starts: dict[int, list[Line]] = defaultdict(list)
+    ended: dict[int, float] = {}
+    began: dict[str, list[Line]] = defaultdict(list)
+    for line in run.handlers:
+        if line["op"] == "start":
+            starts[line["job"]].append(line)
+            began[line["file"]].append(line)
+        elif line["op"] in {"end", "error"}:
+            ended.setdefault(line["job"], line["at"])
     waits: list[float] = []
     for fault in run.faults_of("kill"):
-        ended = {line["job"] for line in run.handlers if line["op"] in {"end", "error"} and line["at"] < fault["at"]}
-        had = {line["job"] for line in run.handlers if line["op"] == "start" and line["file"] == fault["file"]} - ended
+        at = fault["at"]
+        had = {line["job"] for line in began[fault["file"]] if not ended.get(line["job"], at) < at}
         later = [
-            line["at"] - fault["at"]
-            for line in run.handlers
-            if line["op"] == "start"
-            and line["job"] in had
-            and line["at"] > fault["at"]
-            and line["file"] != fault["file"]
+            line["at"] - at for job in had for line in starts[job] if line["at"] > at and line["file"] != fault["file"]
         ]
         waits += [min(later)] if later else []
     return waits
@@ -108,10 +110,11 @@ def restarts_elsewhere(run: Run) -> list[float]:
 
 def first_claims_after(run: Run, *kinds: str) -> list[float]:
     """From the end of each fault of these kinds to the next claim."""
-    times = [line["at"] for line in run.claims]
+    times = sorted(float(line["at"]) for line in run.claims)
     return [
-        min((at for at in times if at >= fault["until"]), default=float("inf")) - fault["until"]
+        times[place] - fault["until"]
         for fault in run.faults_of(*kinds)
+        if (place := bisect_left(times, fault["until"])) < len(times)
     ]
 
 

@@ -1,0 +1,244 @@
+"""What a storm came to: every check's verdict, each kind's counts, how long recovery took; for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.faults.fates_of_workers import DOOMED
+from tests.faults.storm import CANARY, Plan, commit
+from tests.support.history import Run
+from tests.support.history_checks import Verdict, all_faults, innocent_holds, judge
+from tests.support.history_health import (
+    canaries,
+    first_claims_after,
+    judge_health,
+    reap_delays,
+    restarts_elsewhere,
+    unknown_claims,
+)
+
+PLANNED = frozenset({"08006", "57014", "25006", "53300", "55P03", "22P05", "22P02", "54001", "25P02", "25P03"})
+"""What the kinds ask for: connections that a killed process left or that were reset, cancelled statements, a read-only and a
+full server, the strangers' own lock timeout, values that are no JSON, transactions that ended with their connection."""
+_LAWFUL_EXITS = {0, -9, -15, -2, 1, -11, 9, DOOMED}
+"""Stopped, killed, a signal before it was ready or at its very end, found no server at its start, segfault, `os._exit`, fault point."""
+_MEANT_TO_BE_HELD = ("crash_", "vanish_", "poison_")
+_ENOUGH = 3
+"""A kind that came so often must have been seen; in a run of so many faults for each kind, each must have come."""
+_CAMPAIGN_SLACK = 2.0
+"""What overlapping faults may add to the reaper's time: its owner may be paused, its connection cut, the table locked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of one run."""
+
+    plan: Plan
+    verdicts: list[Verdict]
+    kinds: dict[str, dict[str, int]]
+    recovery: dict[str, dict[str, float]]
+
+    @property
+    def faults(self) -> list[str]:
+        """What was wrong; the run is good when nothing was."""
+        return all_faults(self.verdicts)
+
+    def zeros(self) -> dict[str, int]:
+        """What must be zero, counted."""
+        checks = {verdict.check: verdict for verdict in self.verdicts}
+        return {
+            "lost": int(checks["C1"].counts["lost"]),
+            "unexpected": int(checks["C1"].counts["unexpected"]),
+            "phantom": int(checks["C1"].counts["phantom"]),
+            "ended twice": len(checks["C2"].faults),
+            "stale accepted": len(checks["C3"].faults),
+            "living lease robbed": len(checks["C4"].faults),
+            "attempts wrong": len(checks["C5"].faults),
+            "two jobs for a key": len(checks["C6"].faults),
+            "early start": len(checks["C12"].faults),
+            "leaks": len(checks["C13"].faults),
+            "ledger off": len(checks["C14"].faults),
+            "secret in log": len(checks["C15"].faults),
+        }
+
+    def json(self) -> str:
+        """Give all of it, for the page and for comparisons."""
+        return json.dumps(
+            {
+                "commit": commit(),
+                "seed": self.plan.seed,
+                "plan": {name: getattr(self.plan, name) for name in ("jobs", "seconds", "workers", "lease", "heartbeat", "reap")},
+                "cores": os.cpu_count(),
+                "jobs": int(self.verdicts[0].counts["ended"]),
+                "faults": sum(kind["injected"] for kind in self.kinds.values()),
+                "zeros": self.zeros(),
+                "checks": {verdict.check: dict(verdict.counts) for verdict in self.verdicts},
+                "kinds": self.kinds,
+                "recovery": self.recovery,
+                "wrong": self.faults,
+            },
+            indent=1,
+        )  # fmt: skip
+
+    def text(self) -> str:
+        """Give what people want to see first."""
+        injected = sum(kind["injected"] for kind in self.kinds.values())
+        lines = [f"seed {self.plan.seed}, commit {commit()[:12]}, {injected} faults of {len(self.kinds)} kinds"]
+        lines += [f"{v.check:>8} {'ok' if v.is_good else 'BAD'} {json.dumps(v.counts)}" for v in self.verdicts]
+        lines += [
+            f"{name:>36} injected {kind['injected']:4} seen {kind['seen']:6}" for name, kind in self.kinds.items()
+        ]
+        lines += [f"{name}: {json.dumps(values)}" for name, values in self.recovery.items()]
+        return "\n".join([*lines, *self.faults])
+
+
+def judged(run: Run, plan: Plan, folder: Path) -> Outcome:
+    """Make all checks of a storm, and those that it was one."""
+    kinds = _kinds(run, plan)
+    recovery = _recovery(run, plan)
+    slack = _CAMPAIGN_SLACK if plan.is_campaign else 0.0
+    found = [*judge(run), *judge_health(run, lease=plan.lease, reap=plan.reap + slack, planned=PLANNED)]
+    holds = [f"innocent: {held}" for held in innocent_holds(run) if not held.startswith(_MEANT_TO_BE_HELD)]
+    found += [
+        canaries(_texts(folder), [CANARY]),
+        Verdict("exits", *_exits(run)),
+        Verdict("complaints", [line["text"] for line in run.faults_of("complaint")]),
+        Verdict("hollow", _hollow(run, plan, kinds, found)),
+        Verdict("recovery", _slow(recovery) if plan.is_campaign else []),
+        Verdict("holds", holds, {"held": len(holds)}),
+    ]
+    return Outcome(plan=plan, verdicts=found, kinds=kinds, recovery=recovery)
+
+
+def _kinds(run: Run, plan: Plan) -> dict[str, dict[str, int]]:
+    injected, seen = Counter[str](), Counter[str]()
+    for line in run.faults:
+        if line["op"] == "fault":
+            injected[line["kind"]] += 1
+            seen[line["kind"]] += int(line["seen"])
+    return {kind: {"injected": injected[kind], "seen": seen[kind]} for kind in plan.faults}
+
+
+def _hollow(run: Run, plan: Plan, kinds: dict[str, dict[str, int]], found: list[Verdict]) -> list[str]:
+    """Name what did not happen, though the run is for it."""
+    checks = {verdict.check: verdict.counts for verdict in found}
+    many = sum(n["injected"] for n in kinds.values()) >= _ENOUGH * len(kinds)
+    hollow = [f"{kind} was never seen: {n}" for kind, n in kinds.items() if n["injected"] >= _ENOUGH and not n["seen"]]
+    if many:
+        hollow += [f"{kind} never came" for kind, n in kinds.items() if not n["injected"]]
+    if "stop" in plan.faults and many and not checks["C3"]["refused"]:
+        hollow.append("no stale write was refused")
+    if plan.is_campaign and many:
+        unknown = {key for line in run.clients if line["type"] == "unknown" for key in line["keys"]}
+        started = {line["key"] for line in run.handlers if line["op"] == "start"}
+        counts = {
+            "unknown commits that had happened": len(unknown & started),
+            "unknown commits that had not": len(unknown - started),
+            "runs lost with their lease": checks["C5"].get("lost", 0),
+            "overlaps after a lost lease": checks["C4"]["overlaps"],
+            "quiet periods": len(run.faults_of("quiet")),
+        }
+        hollow += [f"no {what}" for what, count in counts.items() if not count]
+    crashes = {"crash", "killed backend", "frozen backend"}
+    if unknown_claims(run) and not any(kinds.get(kind, {}).get("injected") for kind in crashes):
+        hollow.append("a handler ran under a claim that the database does not know, and it never crashed")
+    return hollow
+
+
+def _texts(folder: Path) -> Iterable[str]:
+    """What was said to people: errors of the workers, their signals, the server's log."""
+    for path in (*folder.glob("worker-*.err"), *folder.glob("worker-*.jsonl"), folder / "postgres.log"):
+        if path.exists():
+            yield path.read_text(errors="replace")
+
+
+def _exits(run: Run) -> tuple[list[str], dict[str, int]]:
+    statuses = Counter(int(line["status"]) for line in run.faults_of("exit"))
+    bad = [f"{count} workers ended with {status}" for status, count in statuses.items() if status not in _LAWFUL_EXITS]
+    return bad, {str(status): count for status, count in sorted(statuses.items())}
+
+
+# ------------------------------------------------------------------------------------------------------------- recovery
+
+
+def _spread(values: Iterable[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    if not ordered:
+        return {"n": 0}
+    return {
+        "n": len(ordered),
+        "median": round(statistics.median(ordered), 3),
+        "p95": round(ordered[min(int(len(ordered) * 0.95), len(ordered) - 1)], 3),
+        "worst": round(ordered[-1], 3),
+    }
+
+
+def _recovery(run: Run, plan: Plan) -> dict[str, dict[str, float]]:
+    rate, returns = back_at_rate(run, plan)
+    figures = {
+        "jobs taken from a killed worker": _spread(reap_delays(run)),
+        "a killed worker's job started elsewhere": _spread(restarts_elsewhere(run)),
+        "first claim after the server was back": _spread(
+            first_claims_after(run, "crash", "fast restart", "killed backend")
+        ),
+        "back at 80 % of the undisturbed rate": _spread(returns) | {"undisturbed jobs per second": round(rate, 1)},
+        "stopped after a signal": _spread(line["seconds"] for line in run.faults if "seconds" in line),
+    }
+    for link in ("claim", "finish", "heartbeat", "listen"):
+        noticed = [line["noticed"] for line in run.faults_of(f"silent {link}")]
+        figures[f"silent {link} noticed"] = _spread(noticed)
+    return figures
+
+
+def back_at_rate(run: Run, plan: Plan, window: float = 5.0) -> tuple[float, list[float]]:
+    """From the end of each fault to the end of the first window in which at least 80 % of the undisturbed rate was done.
+
+    The undisturbed rate is that of the calm beginning. Faults that no whole window follows before the last enqueue do
+    not count: there was nothing to do any more.
+    """
+    ends = [float(line["at"]) for line in run.ends]
+    oks = [float(line["at"]) for line in run.clients if line["op"] == "enqueue" and line["type"] == "ok"]
+    faults = [line for line in run.faults if line["op"] == "fault"]
+    if not ends or not oks or not faults or plan.calm < 10:
+        return 0.0, []
+    calm_from, calm_to, fed_to = oks[0] + 3.0, oks[0] + plan.calm - 1.0, oks[-1]
+    rate = (bisect_left(ends, calm_to) - bisect_left(ends, calm_from)) / (calm_to - calm_from)
+    returns: list[float] = []
+    for line in faults:
+        at = float(line["until"])
+        while at + window <= fed_to:
+            if bisect_left(ends, at + window) - bisect_left(ends, at) >= 0.8 * rate * window:
+                returns.append(at + window - float(line["until"]))
+                break
+            at += 0.5
+        else:
+            if float(line["until"]) + 60 + window <= fed_to:
+                returns.append(fed_to - float(line["until"]))
+    return rate, returns
+
+
+_TARGETS = {
+    "jobs taken from a killed worker": ("median", 5.0),
+    "first claim after the server was back": ("median", 2.0),
+    "back at 80 % of the undisturbed rate": ("worst", 60.0),
+    "silent claim noticed": ("median", 15.0),
+    "silent finish noticed": ("median", 15.0),
+    "silent heartbeat noticed": ("median", 15.0),
+    "silent listen noticed": ("median", 15.0),
+}
+
+
+def _slow(recovery: dict[str, dict[str, Any]]) -> list[str]:
+    return [
+        f"{name}: {part} {recovery[name].get(part)} s, should be at most {most} s"
+        for name, (part, most) in _TARGETS.items()
+        if recovery[name].get(part, 0.0) > most
+    ]
