@@ -36,14 +36,16 @@ class Cluster:
         self._process: subprocess.Popen[bytes] | None = None
         for folder in (self.home, self.sockets):
             folder.mkdir(exist_ok=True)
-            self._own(folder)
+            self.own(folder)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.home.name} {'up' if self._process and self._process.poll() is None else 'down'}>"
 
-    def _own(self, folder: Path) -> None:
+    def own(self, folder: Path) -> None:
+        """Give a folder, with what is in it, to the account of the server."""
         if self._runner.uid is not None and self._runner.gid is not None:
-            os.chown(folder, self._runner.uid, self._runner.gid)
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, self._runner.uid, self._runner.gid)
 
     def _as_server(self) -> dict[str, Any]:
         if self._runner.uid is None:

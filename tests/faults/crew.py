@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,9 +98,17 @@ class Crew:
         self._numbers = itertools.count()
 
     def start(
-        self, faults: str = "", environment: Mapping[str, str] | None = None, dsn: str | None = None, **config: Any
+        self,
+        faults: str = "",
+        environment: Mapping[str, str] | None = None,
+        dsn: str | None = None,
+        within: Sequence[str] = (),
+        **config: Any,
     ) -> Member:
-        """Start one more. Call it from the main thread: a member dies with the thread that started it."""
+        """Start one more, by a command such as ``ip netns exec there`` if one is given.
+
+        Call it from the main thread: a member dies with the thread that started it.
+        """
         name = f"worker-{next(self._numbers):03d}"
         told = {
             "dsn": dsn or self.dsn,
@@ -119,7 +127,7 @@ class Crew:
         }
         with (self.folder / f"{name}.err").open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.member"],
+                [*within, sys.executable, "-m", "tests.faults.member"],
                 cwd=ROOT,
                 env=environ,
                 stdin=subprocess.DEVNULL,

@@ -177,3 +177,13 @@ def test_an_end_that_finds_its_row_locked_and_then_fails_is_written_all_the_same
     run = conclude(dsn, folder, workers, drain_seconds=15)
     assert "a fault was asked for" in member.lines("trouble")[0]["error"]
     assert starts(run) == (3 if kind == "nap" else 6)
+
+
+def test_a_claim_whose_answer_is_lost_is_given_back_by_the_worker_that_made_it(
+    dsn: str, folder: Path, workers: Crew
+) -> None:
+    enqueue(dsn, folder, "nap", 20)
+    workers.start("after claim/claim=raise@1", lease_seconds=60.0, concurrency=5)
+    run = conclude(dsn, folder, workers, drain_seconds=20)
+    assert starts(run) == 20
+    assert set(attempts_of(run).values()) == {0}

@@ -36,13 +36,23 @@ SAFETY_SETTINGS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "60s",
 }
 
-# what a transaction cannot set for itself once it has begun
-_NOT_LOCAL = frozenset({"client_encoding", "default_transaction_isolation", "default_transaction_read_only"})
+# by which the server notices, 20 s later, that a worker's host is gone: its sessions would stay for hours, one with the bell
+ALIVE_SETTINGS: Mapping[str, str] = {
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "20s",
+}
+
+# what a transaction cannot set for itself once it has begun, or what would be set for a pooler's connection
+_NOT_LOCAL = frozenset(
+    {"client_encoding", "default_transaction_isolation", "default_transaction_read_only", *ALIVE_SETTINGS}
+)
 
 
 def session_settings(*, durable: bool = True, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the settings of a worker's session; ``durable=False`` is for claims, whose fence makes a lost one harmless."""
-    settings = {**PLAN_SETTINGS, **SAFETY_SETTINGS, **(extra or {})}
+    settings = {**PLAN_SETTINGS, **SAFETY_SETTINGS, **ALIVE_SETTINGS, **(extra or {})}
     if not durable:
         settings["synchronous_commit"] = "off"
     return settings

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from operator import itemgetter
 
 from samecommit.clock import Monotonic, monotonic
@@ -31,6 +32,7 @@ _DEAR_SECONDS = 0.003
 _PRECISE_SECONDS = 0.05
 _FULL_LOOK_SECONDS = 45.0
 _BUSY_ROWS = 32
+_DOUBT_SECONDS = 60.0  # by then the server has noticed that the connection is gone (`session.ALIVE_SETTINGS`)
 _SUSPECT_PATIENCE_SECONDS = 30.0
 _SUSPECT_PAUSE = 3.0  # times what a turn with suspects took: they get a quarter of the time beside other work
 _PLACE = itemgetter(2, 3, 1)  # queue_id, priority, pos
@@ -44,6 +46,7 @@ class Claimer:
         link: a connection of its own, whose commits may be asynchronous.
         lease: gives the current lease, None while there is none.
         claimed: told (claim id, number of jobs) of every claim.
+        known: gives the ids of the claims with jobs that have not ended.
     """
 
     def __init__(
@@ -57,13 +60,14 @@ class Claimer:
         kinds: tuple[str, ...],
         lease: Callable[[], int | None],
         claimed: Callable[[int, int], None],
+        known: Callable[[], list[int]],
         sleep: Callable[[float], Awaitable[None]],
         clock: Monotonic = monotonic,
     ) -> None:
         self._config, self._link, self._bell = config, link, bell
         self._executor, self._signals, self._clock = executor, signals, clock
         self._all_kinds, self._kinds = kinds, list(kinds)
-        self._lease, self._claimed, self._sleep = lease, claimed, sleep
+        self._lease, self._claimed, self._known, self._sleep = lease, claimed, known, sleep
         self._marks = Bookmarks()
         self._cooling_until: dict[str, float] = {}
         self._queue_ids: tuple[int, ...] = ()
@@ -76,6 +80,7 @@ class Claimer:
         self._has_new_lanes = False
         self._empty_turns = 0
         self._paced_until = -1e9
+        self._in_doubt_until = self._gave_back = -1e9
         self._suspects: int | None = None
         self._suspect_since: float | None = None
         self._suspects_at = -1e9
@@ -107,6 +112,8 @@ class Claimer:
             return 0.1
         if self._clock() - self._viewed > _VIEW_SECONDS:
             await self._view()
+        if self._clock() < self._in_doubt_until:
+            await self._give_back(lease_id)
         if self._suspects is not None and self._has_time_for_suspects:
             return await self._take_suspects(lease_id, self._suspects)
         if not self._queue_ids:
@@ -139,6 +146,21 @@ class Claimer:
             self._viewed -= max(0.0, _VIEW_SECONDS - min(cooling.values()))
         self._suspects = row[2]
 
+    async def _give_back(self, lease_id: int) -> None:
+        """Give back what was claimed without this worker hearing of it; a claim that failed may still arrive for a while."""
+        if self._clock() - self._gave_back >= _VIEW_SECONDS:
+            self._gave_back = self._clock()
+            await self._link.fetch("claim/give_back", lease_id=lease_id, known=self._known())
+
+    @contextmanager
+    def _doubting(self) -> Generator[None]:
+        """Remember when a claim fails: whether it took effect is unknown."""
+        try:
+            yield
+        except BaseException:
+            self._in_doubt_until = self._clock() + _DOUBT_SECONDS
+            raise
+
     def _mode(self) -> Mode:
         now = self._clock()
         if now >= self._full_look_at:
@@ -153,16 +175,17 @@ class Claimer:
         is_complete = True
         if lanes and self._kinds:
             claim_id = secrets.randbits(63)
-            rows = await self._link.fetch(
-                "claim/claim",
-                claim_id=claim_id,
-                lease_id=lease_id,
-                queue_ids=bigints(lane.queue_id for lane in lanes),
-                priorities=bigints(lane.priority for lane in lanes),
-                starts=bigints(self._marks.starts(lanes, mode)),
-                kinds=self._kinds,
-                room=room,
-            )
+            with self._doubting():
+                rows = await self._link.fetch(
+                    "claim/claim",
+                    claim_id=claim_id,
+                    lease_id=lease_id,
+                    queue_ids=bigints(lane.queue_id for lane in lanes),
+                    priorities=bigints(lane.priority for lane in lanes),
+                    starts=bigints(self._marks.starts(lanes, mode)),
+                    kinds=self._kinds,
+                    room=room,
+                )
             if rows:
                 self._executor.note_claim(self._clock() - began)
             is_complete = self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
@@ -206,16 +229,17 @@ class Claimer:
         if not rows:
             return
         self.claims += 1
-        self._claimed(claim_id, len(rows))
         if len(lanes) > 1:
             place = {(lane.queue_id, lane.priority): n for n, lane in enumerate(lanes)}
             rows.sort(key=lambda row: (place.get((row[2], row[3]), 0), row[1] or 0))
         else:
             rows.sort(key=itemgetter(1))
         if any(row[_PAYLOAD] is None for row in rows):
-            rows = await self._with_bodies(rows)
+            with self._doubting():
+                rows = await self._with_bodies(rows)
         if self._lease() is None:
             return  # lost while the bodies were fetched: the reaper has them
+        self._claimed(claim_id, len(rows))
         self._executor.take(claim_id, rows)
         self._signals.emit(JobsClaimed(count=len(rows)))
 
@@ -267,15 +291,16 @@ class Claimer:
         self._suspect_since = None
         room = max(1, self._config.concurrency // 8) if lost <= 2 else 1
         claim_id = secrets.randbits(63)
-        rows = await self._link.fetch(
-            "claim/claim_suspects",
-            claim_id=claim_id,
-            lease_id=lease_id,
-            queue_ids=list(self._queue_ids),
-            kinds=self._kinds,
-            lost=lost if lost <= 2 else 32767,
-            room=room,
-        )
+        with self._doubting():
+            rows = await self._link.fetch(
+                "claim/claim_suspects",
+                claim_id=claim_id,
+                lease_id=lease_id,
+                queue_ids=list(self._queue_ids),
+                kinds=self._kinds,
+                lost=lost if lost <= 2 else 32767,
+                room=room,
+            )
         await self._hand_over(claim_id, rows, [Lane(0, 0), Lane(0, 0)])
         while not self._executor.is_empty and not self.is_stopping and self._lease() == lease_id:
             await self._sleep(0.05)

@@ -104,6 +104,10 @@ class Completer:
         """Count a claim's jobs, so that its row goes when the last one has ended."""
         self._left[claim_id] = count
 
+    def known(self) -> list[int]:
+        """Return the claims that have jobs whose end is not written."""
+        return list(self._left)
+
     def done(self, attempt: Attempt) -> None:
         """End a job as done, with nothing to tell. The shortest way."""
         self._done_ids.append(attempt.id)

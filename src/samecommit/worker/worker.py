@@ -172,6 +172,7 @@ class Worker:
             kinds=kinds,
             lease=lambda: self._lease,
             claimed=self.completer.claimed,
+            known=self.completer.known,
             sleep=asyncio.sleep,
         )
         self.heartbeat = Heartbeat(
