@@ -83,7 +83,7 @@ def secure_dsn() -> Iterator[str]:
         subprocess.run(["openssl", *command, *names], check=True, capture_output=True)
         for path in (certificate, key):
             shutil.copy(path, cluster.sockets)
-            cluster._own(cluster.sockets / path.name)
+            cluster.own(cluster.sockets / path.name)
         address = (
             f"127.{os.getpid() >> 16 & 127 | 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"  # nobody else's
         )
