@@ -1,5 +1,6 @@
 """What an operator sees and decides about the outbox, on a real database; relays are played by rows where none has to run."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,12 @@ import psycopg
 import pytest
 from tests.cli.conftest import Samecommit
 from tests.outbox.support import Readable, Scripted, Stage, emit, make_due
+from tests.support.waiting import until
 
+from samecommit import App
 from samecommit.outbox.outcomes import DestinationDown, Rejected, Retry, Unsure
 from samecommit.outbox.sink import ReadBack
+from samecommit.outbox.sinks.table import Table
 
 Conn = psycopg.Connection[Any]
 
@@ -351,3 +355,67 @@ def test_a_replay_that_makes_no_sense_is_refused(
     conn.execute("UPDATE samecommit.event_window SET made_at = made_at - interval '90 d' WHERE n = 0")
     assert on_database("outbox", "replay", *arguments).status == status
     assert on_database("outbox", "replays", "--json").data == []
+
+
+COPIES = """
+from samecommit import App
+from samecommit.outbox.sinks.table import Table
+
+app = App()
+app.stream("copy", Table({dsn!r}), start="start")
+"""
+
+
+@pytest.fixture
+def copies(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A module with an application whose destination is a table."""
+    name = f"copies_{abs(hash(request.node.nodeid))}"
+    (tmp_path / f"{name}.py").write_text(COPIES.format(dsn=dsn))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+async def relayed(dsn: str, conn: Conn, count: int) -> None:
+    """Run the relay until the table has so many rows and nothing is open."""
+    app = App(dsn)
+    app.stream("copy", Table(dsn), start="start")
+    outbox = app.relay()
+    running = asyncio.create_task(outbox.run())
+    open_ = "SELECT count(*) FROM samecommit.replay_position WHERE ended_at IS NULL"
+    rows = "SELECT count(*) FROM copied.event"
+    await until(lambda: conn.execute("SELECT to_regclass('copied.event')").fetchone() != (None,))
+    await until(lambda: (conn.execute(rows).fetchone(), conn.execute(open_).fetchone()) == ((count,), (0,)))
+    outbox.stop()
+    await running
+
+
+def test_what_a_destination_lost_is_found_and_sent_again(
+    on_database: Samecommit, dsn: str, conn: Conn, copies: str
+) -> None:
+    emit(conn, "a", 5)
+    asyncio.run(relayed(dsn, conn, 5))
+    ask = ("outbox", "reconcile", "copy", "--app", copies, "--since", "1h")
+    assert on_database(*ask, "--json").data == {"checked": 5, "missing": [], "unsure": [], "reason": "", "replay": None}
+    conn.execute("DELETE FROM copied.event WHERE attributes ->> 'lognumber' IN ('2', '4')")
+    told = on_database(*ask)
+    assert told.status == 1 and "5 events looked for, 2 missing" in told.out
+    told = on_database(*ask, "--replay-missing", "--json")
+    assert told.status == 1 and [row["number"] for row in told.answer["data"]["missing"]] == [2, 4]
+    asyncio.run(relayed(dsn, conn, 5))
+    assert on_database(*ask).status == 0
+    again = conn.execute(
+        "SELECT attributes ->> 'lognumber', replay FROM copied.event WHERE replay > 0 ORDER BY 1"
+    ).fetchall()
+    assert again == [("2", told.answer["data"]["replay"]), ("4", told.answer["data"]["replay"])]
+
+
+def test_a_relay_at_work_is_not_disturbed(on_database: Samecommit, conn: Conn, copies: str) -> None:
+    conn.execute("SELECT samecommit.add_destination('copy', 'stream', 1, '{*}')")
+    conn.execute(
+        "UPDATE samecommit.position SET lease_until_at = now() + interval '1 h', holder_name = 'pid 1 on there'"
+    )
+    told = on_database("outbox", "reconcile", "copy", "--app", copies, "--since", "1h")
+    assert told.status == 3 and "pid 1 on there" in told.err and "pause copy first" in told.err
+    told = on_database("outbox", "reconcile", "other", "--app", copies, "--since", "1h")
+    assert told.status == 3 and "it has 'copy'" in told.err

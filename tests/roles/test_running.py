@@ -18,6 +18,7 @@ from samecommit.errors import ConfigError
 from samecommit.maintenance.retention import Retention
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.migrate import migrate
+from samecommit.storage.operate import Until
 from samecommit.storage.operate_outbox import EventFilter, OutboxOperator
 from samecommit.storage.roles import Role, keep_roles, make_roles, role_names, roles_script
 
@@ -131,6 +132,19 @@ def test_an_operator_may_look_after_the_outbox(site: Site) -> None:
         operator.remove("there")
     with site.connect("viewer") as viewer:
         assert viewer.execute("SELECT * FROM samecommit.destinations").fetchall() == []
+
+
+def test_a_worker_may_compare_the_log_with_a_destination(site: Site) -> None:
+    with site.connect() as conn:
+        conn.execute("SELECT samecommit.emit('thing.done', '{}', 'a')")
+        conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
+    chosen = EventFilter(since=Until(seconds=3600))
+    with OutboxOperator.connect(site.dsn_of("worker"), "samecommit") as worker:
+        assert [row["key"] for rows in worker.had("there", chosen) for row in rows] == ["a"]
+        assert worker.installation() and worker.status() and worker.replays() == []
+    operator = OutboxOperator.connect(site.dsn_of("operator"), "samecommit")
+    with operator, pytest.raises(pg.InsufficientPrivilege):
+        list(operator.had("there", chosen))
 
 
 def test_making_the_roles_again_changes_nothing_and_mends_what_was_changed(site: Site) -> None:

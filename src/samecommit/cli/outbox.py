@@ -10,6 +10,7 @@ import click
 from samecommit.cli.failure import Exit, Refused
 from samecommit.cli.options import Manner, common, database
 from samecommit.cli.outbox_asking import LIMIT, Columns, Row, asking, numbers_of
+from samecommit.cli.outbox_reconcile import reconcile
 from samecommit.cli.outbox_replay import replay, replays
 from samecommit.cli.show import at_most, span, table, when
 from samecommit.cli.values import Ids, Moment, flat
@@ -30,6 +31,7 @@ def outbox(_manner: Manner, dsn: str | None, schema: str) -> None:
 
 outbox.add_command(replay)
 outbox.add_command(replays)
+outbox.add_command(reconcile)
 
 
 # ---------------------------------------------------------------------------------------------------------------- look

@@ -14,8 +14,9 @@ destination that drops repeats by itself does not. Progress is written after eac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from samecommit.clock import Monotonic
 from samecommit.event import StoredEvent

@@ -6,7 +6,7 @@ statement's columns. What is counted is counted up to a bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +18,7 @@ from samecommit.storage.operate import Until
 Verdict: TypeAlias = Literal["delivered", "resend", "dropped"]
 _WALK = 50_000
 _COUNT_SECONDS, _COUNT_MOST = 10.0, 100_000
+_PAGE, _PAGE_BYTES = 500, 4_194_304
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +210,31 @@ class OutboxOperator(Asker):
             "to_number": made["to_number"],
             "since_at": made["since_at"],
         }
+
+    def installation(self) -> str:
+        """Return the name under which sinks keep what is this installation's (``worker/place``)."""
+        return str(next(iter(self.ask("worker/place")[0].values())))
+
+    def had(self, destination: str, chosen: EventFilter) -> Iterator[list[Row]]:
+        """Yield the events that a replay would send, as rows of the log (``replay/read``), in the order of their numbers.
+
+        Each stretch is read in a transaction of its own, which changes nothing: no snapshot is held in between.
+
+        Raises:
+            UnknownDestination, ConfigError: as `replay`.
+        """
+        after, to_number = -1, 0
+        while after < to_number:
+            with self._conn.transaction(force_rollback=True):
+                made = self.replay(destination, chosen)
+                to_number, after = made["to_number"], max(after, made["from_number"])
+                upto = min(after + _WALK, to_number)
+                values = {"replay": made["id"], "shard": None, "after": after, "upto": upto}
+                rows = self.ask("replay/read", **values, room=_PAGE, max_bytes=_PAGE_BYTES)
+            is_cut = len(rows) >= _PAGE or sum(len(row["data"]) for row in rows) >= _PAGE_BYTES
+            after = rows[-1]["number"] if is_cut else upto
+            if rows:
+                yield rows
 
     def replays(self, *, limit: int = 50, replay: int | None = None) -> list[Row]:
         """List the replays that were asked for, the newest first."""

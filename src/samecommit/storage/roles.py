@@ -71,7 +71,7 @@ FUNCTIONS: Grants = {
     **dict.fromkeys(("add_endpoint", "rotate_endpoint", "enable_endpoint", "remove_endpoint"), _FOR_OPERATORS),
     "disable_endpoint": {"worker": _RUN, "operator": _RUN},
     "usable_secret": _INTERNAL,
-    "replay_events": _FOR_OPERATORS,
+    "replay_events": {"worker": _RUN, "operator": _RUN},
     "cancel_replay": _FOR_OPERATORS,
     "replay_numbers": {"worker": _RUN, "operator": _RUN},
     "why_destination": _FOR_OPERATORS,
@@ -114,10 +114,10 @@ FUNCTIONS: Grants = {
 }
 
 VIEWS: Grants = {
-    "jobs": {"worker": _READ, "operator": _READ, "viewer": _READ},
+    **{name: {"worker": _READ, "operator": _READ, "viewer": _READ} for name in ("jobs", "destinations", "replays")},
     **{
         name: {"operator": _READ, "viewer": _READ}
-        for name in ("running", "attempts", "failure_groups", "queues", "endpoints", "destinations", "replays")
+        for name in ("running", "attempts", "failure_groups", "queues", "endpoints")
     },
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from samecommit.event import Event, Position, StoredEvent
-from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Outcome
+from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Found, Lookup, NotFound, Outcome
 from samecommit.outbox.sink import StoredPosition, Target, Traits
 from samecommit.storage.link import AsyncLink, LinkBusy
 from samecommit.storage.query import check_schema
@@ -77,3 +77,9 @@ class Table:
             return [DestinationDown(str(error))] * len(batch)
         there = {row[0] for row in rows}
         return [Duplicate() if event.id in there else Delivered() for event in batch]
+
+    async def find_existing(self, batch: Sequence[StoredEvent]) -> Sequence[Lookup]:
+        """Look for events in the table."""
+        rows = await self._link.fetch("copy/find", destination=self._destination, ids=[event.id for event in batch])
+        there = set(rows)
+        return [Found(event.id) if (event.id, event.replay) in there else NotFound() for event in batch]
