@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +46,7 @@ def new_event(
     event: Any,
     *,
     source: str,
-    type_: str | None = None,
+    type: str | None = None,  # noqa: A002 - the attribute's name in CloudEvents
     key: str | None = None,
     subject: str | None = None,
     event_id: str | None = None,
@@ -59,7 +59,7 @@ def new_event(
         PayloadError: a part that cannot be stored; says which.
         EventRefused: a destination that gets this type could never take it.
     """
-    version = 1
+    version, type_ = 1, type
     if type_ is None:
         kind = declared.type_of(event)
         type_, version = kind.name, kind.version
@@ -141,12 +141,31 @@ def emit(event: Event, schema: str, *, own_transaction: bool = False) -> Steps[E
         NotInTransaction: the connection would commit by itself.
     """
     if not own_transaction and not (yield from in_transaction()):
-        raise NotInTransaction(
-            f"event {event.type!r} was emitted outside a transaction, on a connection that commits each statement: it could "
-            "exist without your data. Open a transaction around both, or say own_transaction=True"
-        )
+        raise _outside(event)
     rows = yield from fetch(statement("event/emit", schema), _values(event))
     return Emitted(*rows[0])
+
+
+def emit_many(events: Sequence[Event], schema: str) -> Steps[list[Emitted]]:
+    """Store events in their order, in one statement.
+
+    Raises:
+        NotInTransaction: the connection would commit by itself.
+    """
+    if not events:
+        return []
+    if not (yield from in_transaction()):
+        raise _outside(events[0])
+    values = {"events": msgspec.json.encode([_values(event) for event in events]).decode()}
+    rows = yield from fetch(statement("event/emit_many", schema), values)
+    return [Emitted(*row) for row in rows]
+
+
+def _outside(event: Event) -> NotInTransaction:
+    return NotInTransaction(
+        f"event {event.type!r} was emitted outside a transaction, on a connection that commits each statement: it could "
+        "exist without your data. Open a transaction around both, or say own_transaction=True"
+    )
 
 
 def _values(event: Event) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 
 from samecommit.storage.connections import AsyncConn, SyncConn, perform
 
 if TYPE_CHECKING:  # an application without events does not pay for them when it is imported
+    from typing import Unpack
+
+    from samecommit.event import Event
     from samecommit.outbox.destination import Order, Poison, Start
     from samecommit.outbox.emit import Emitted
     from samecommit.outbox.registry import Declarations
@@ -16,6 +19,17 @@ if TYPE_CHECKING:  # an application without events does not pay for them when it
 
 C = TypeVar("C", bound=type[Any])
 A = TypeVar("A")
+
+
+class EventOptions(TypedDict, total=False):
+    """What may be said of an event beside itself; see `OutboxVerbs.emit`."""
+
+    type: str | None
+    key: str | None
+    subject: str | None
+    event_id: str | None
+    content_type: str | None
+    extensions: Mapping[str, str] | None
 
 
 class OutboxVerbs:
@@ -216,13 +230,11 @@ class OutboxVerbs:
             EventRefused: before any SQL; a destination that gets this type could never take it.
             NotInTransaction: the connection would commit by itself.
         """
-        from samecommit.outbox.emit import emit, new_event
+        from samecommit.outbox.emit import emit
 
-        made = new_event(
-            self._outbox,
+        made = self.new_event(
             event,
-            source=self.source,
-            type_=type,
+            type=type,
             key=key,
             subject=subject,
             event_id=event_id,
@@ -230,3 +242,13 @@ class OutboxVerbs:
             extensions=extensions,
         )
         return perform(conn, emit(made, self._schema_name(), own_transaction=own_transaction))
+
+    def new_event(self, event: Any, /, **options: Unpack[EventOptions]) -> Event:
+        """Check an event and return what `emit` would store, without storing it; options as there.
+
+        Raises:
+            PayloadError, EventRefused: as `emit`.
+        """
+        from samecommit.outbox.emit import new_event
+
+        return new_event(self._outbox, event, source=self.source, **options)
