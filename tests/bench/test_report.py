@@ -26,6 +26,13 @@ def test_a_row_without_a_bar_is_neither_passed_nor_failed() -> None:
     assert report.as_dict()["rows"][0]["pass"] is None
 
 
+def test_what_never_ended_fails_its_bar_and_is_null_in_json() -> None:
+    report = Report()
+    report.add("group", "name", math.inf, "ms", bar=5.0, better="lower")
+    row = report.as_dict()["rows"][0]
+    assert (row["value"], row["pass"]) == (None, False)
+
+
 def test_a_percentile_counts_what_never_came() -> None:
     assert percentile([1.0] * 99 + [math.inf], 0.5) == 1.0
     assert percentile([1.0] * 98 + [math.inf] * 2, 0.99) == math.inf

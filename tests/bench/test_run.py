@@ -82,7 +82,7 @@ def test_an_interruption_shows_what_there_is_and_leaves_nothing(dsn: str, tmp_pa
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}) as bench:
         with psycopg.connect(dsn, autocommit=True) as conn:
             while not conn.execute(
-                "SELECT FROM pg_stat_activity WHERE application_name LIKE 'samecommit claim%'"
+                "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'samecommit claim%'"
             ).fetchone():
                 assert bench.poll() is None
         bench.send_signal(signal.SIGTERM)

@@ -10,6 +10,7 @@ from samecommit.bench.processes import children
 from samecommit.bench.report import Plot, Report, per_second
 
 _WINDOW_SECONDS = 10
+_PART = 1_000_000
 
 
 def pinned_rate(place: Place, report: Report, *, rate: int = 30_000, seconds: int = 60) -> None:
@@ -41,6 +42,7 @@ def pinned_drain(place: Place, report: Report, *, jobs: int = 3_000_000) -> None
     with pinned(place), children() as start:
         place.fill(jobs)
         filled = _job_bytes(place) - before
+        report.step(0.4, f"{jobs:,} are drained")
         done = start("work", place, expect=jobs, config={"concurrency": 1000, "batch": 500}).result()
         disk = _job_bytes(place) - before
     counts = [count for _, count in per_second(done["per_second"])]
@@ -61,12 +63,17 @@ def pinned_costs(place: Place, report: Report, *, jobs: int = 6_000_000, sample:
     if place.backend_cpu_seconds() is None:
         report.add("pinned", "backend CPU after a long pin: not measured", None, "x", note="the server runs elsewhere")
         return
-    before = _backend_cpu(place, sample)
-    with pinned(place):
-        for begun in range(0, jobs, (part := 1_000_000)):
-            report.step(begun / jobs, f"{begun:,} of {jobs:,} under the pin")
-            _backend_cpu(place, min(part, jobs - begun))
-        after = _backend_cpu(place, sample)
+    with children() as start:
+        worker = start("work", place, config={"concurrency": 1000, "batch": 500})
+        worker.wait_ready()
+        _backend_cpu(place, sample // 10)
+        before = _backend_cpu(place, sample)
+        with pinned(place):
+            for begun in range(0, jobs, _PART):
+                report.step(begun / jobs, f"{begun:,} of {jobs:,} under the pin")
+                _backend_cpu(place, min(_PART, jobs - begun))
+            after = _backend_cpu(place, sample)
+        worker.result(stop=True)
     name = f"backend CPU after {jobs:,} jobs under one pin"
     report.add("pinned", "backend CPU before the pin", before, "ms/1,000 jobs")
     report.add("pinned", name, after, "ms/1,000 jobs")
@@ -74,16 +81,14 @@ def pinned_costs(place: Place, report: Report, *, jobs: int = 6_000_000, sample:
 
 
 def _backend_cpu(place: Place, jobs: int) -> float:
-    """Drain so many with one worker that has found its rate; CPU of its backends, ms for 1,000 jobs."""
+    """Let the worker drain so many; CPU of its backends, ms for 1,000 jobs."""
+    before = place.backend_cpu_seconds()
     place.fill(jobs)
-    with children() as start:
-        worker = start("work", place, config={"concurrency": 1000, "batch": 500})
-        worker.wait_ready()
-        place.wait_until_left(0)
-        seconds = place.backend_cpu_seconds()
-        worker.result(stop=True)
-    assert seconds is not None, "seen before"
-    return seconds / jobs * 1e6
+    place.wait_until_left(0)
+    after = place.backend_cpu_seconds()
+    assert before is not None, "seen before"
+    assert after is not None, "seen before"
+    return (after - before) / jobs * 1e6
 
 
 def _job_bytes(place: Place) -> int:

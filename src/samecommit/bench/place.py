@@ -131,13 +131,13 @@ class Place:
         Raises:
             SamecommitError: it takes longer than ``seconds``.
         """
-        enough = sql.SQL("SELECT count(*) <= %s FROM (SELECT FROM job LIMIT %s) AS found")
         until = time.monotonic() + seconds
-        while not self.ask(enough, jobs, jobs + 1):
-            if time.monotonic() > until:
-                msg = f"after {seconds:.0f} s more than {jobs:,} jobs are still unfinished: the measured worker stands still"
-                raise SamecommitError(msg)
-            time.sleep(0.05)
+        with self.connect() as conn:
+            while conn.execute("SELECT 1 FROM job OFFSET %s LIMIT 1", (jobs,)).fetchone():
+                if time.monotonic() > until:
+                    msg = f"after {seconds:.0f} s more than {jobs:,} jobs are unfinished: the measured worker stands still"
+                    raise SamecommitError(msg)
+                time.sleep(0.05)
 
     def describe(self) -> dict[str, Any]:
         """Return versions and settings for the caption."""

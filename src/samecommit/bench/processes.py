@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -47,8 +48,12 @@ class Child:
         assert self._process.stdout is not None
         if stop:
             self._process.stdin.close()
+        limit = threading.Timer(_LONGEST_SECONDS, self.kill)
+        limit.daemon = True
+        limit.start()
         out = self._process.stdout.read()
-        self._process.wait(timeout=_LONGEST_SECONDS)
+        self._process.wait()
+        limit.cancel()
         if self._process.returncode != 0 or not out.strip():
             msg = f"a measured process ended with status {self._process.returncode}; its message stands above"
             raise SamecommitError(msg)

@@ -72,12 +72,17 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the whole report for JSON."""
-        rows = [{**asdict(row), "pass": row.is_reached} for row in self.rows]
+        rows = [{**asdict(row), "value": _finite(row.value), "pass": row.is_reached} for row in self.rows]
         return {"place": self.place, "rows": rows, "plots": {name: asdict(plot) for name, plot in self.plots.items()}}
 
     def write(self, path: Path) -> None:
         """Write the report as JSON."""
         path.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
+
+
+def _finite(value: float | None) -> float | None:
+    """What never ended has no number in JSON."""
+    return value if value is None or math.isfinite(value) else None
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:

@@ -92,11 +92,13 @@ def measures(scale: Scale) -> dict[str, tuple[str, Measure]]:
 
 def _handlers(place: Place, report: Report, scale: Scale) -> None:
     handlers.naps(place, report, jobs=scale.of(40_000))
+    report.step(0.5, "beside long ones")
     handlers.mixed(place, report, jobs=scale.of(20_000))
 
 
 def _storm(place: Place, report: Report, scale: Scale) -> None:
-    for answers in ("limited", "error"):
+    for n, answers in enumerate(("limited", "error")):
+        report.step(n / 2, answers)
         storm.storm(place, report, jobs=scale.of(20_000), outage_seconds=max(5.0, 30 * scale.factor), answers=answers)
 
 
