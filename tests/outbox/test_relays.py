@@ -1,10 +1,12 @@
 """The outbox of a process: destinations beside one another, waking, and a worker that relays."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,6 +17,8 @@ from tests.support.waiting import until
 
 from samecommit import App, WorkerConfig
 from samecommit.outbox.outcomes import Delivered, DestinationDown, Rejected
+from samecommit.outbox.sinks.file import File
+from samecommit.outbox.sinks.table import Table
 from samecommit.outbox.told import DestinationStopped, RelayStarted, RelayStopped, ReplayEnded
 from samecommit.signals import ServiceFailed
 from samecommit.storage.operate_outbox import EventFilter
@@ -91,7 +95,7 @@ async def test_polling_alone_is_enough(dsn: str, conn: Conn) -> None:
 async def test_shards_share_the_keys(dsn: str, conn: Conn) -> None:
     app = App(dsn)
     sink = Scripted(keeps_key_order=True)
-    app.stream("there", sink, shards=4)
+    app.stream("there", lambda: sink, shards=4)
     async with relaying(app, 4):
         numbers = [n for key in range(20) for n in emit(conn, str(key), 2)]
         await until(lambda: sorted(sink.numbers) == numbers)
@@ -101,6 +105,26 @@ async def test_shards_share_the_keys(dsn: str, conn: Conn) -> None:
     for event in sink.taken:
         orders.setdefault(event.key, []).append(event.number)
     assert all(order == sorted(order) for order in orders.values())
+
+
+def in_files(directory: Path) -> list[list[int]]:
+    texts = [file.read_text() for file in directory.glob("*.log")]
+    return [[int(json.loads(line)["lognumber"]) for line in text.splitlines()] for text in texts]
+
+
+async def test_each_shard_has_a_sink_of_its_own(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    app = App(dsn)
+    app.stream("table", lambda: Table(dsn), shards=4)
+    app.stream("files", lambda: File(tmp_path / "{shard}.log"), shards=4)
+    async with relaying(app, 8):
+        emitted = [n for key in range(40) for n in emit(conn, str(key), 2)]
+        delivered = "SELECT coalesce(sum(delivered), 0), sum(repeated) FROM samecommit.position"
+        await until(lambda: conn.execute(delivered).fetchone() == (160, 0))
+    copied = conn.execute("SELECT (attributes ->> 'lognumber')::int FROM copied.event ORDER BY 1").fetchall()
+    assert [row[0] for row in copied] == emitted
+    written = in_files(tmp_path)
+    assert sorted(n for numbers in written for n in numbers) == emitted
+    assert len(written) == 4 and all(written)
 
 
 async def test_a_relay_that_stops_gives_its_place_to_the_next_at_once(dsn: str, conn: Conn) -> None:

@@ -75,7 +75,7 @@ def application(dsn: str, directory: Path, seed: int, trouble: float) -> App:
     timing = {"start": "start", "lease_seconds": 1.0, "send_seconds": 0.4}
     app.stream("table", Table(dsn), **timing)  # type: ignore[arg-type]
     app.stream("plain", Appending(directory / "plain", 0.0, seed), **timing)  # type: ignore[arg-type]
-    app.stream("flaky", Appending(directory / "flaky", trouble, seed), shards=2, **timing)  # type: ignore[arg-type]
+    app.stream("flaky", lambda: Appending(directory / "flaky", trouble, seed), shards=2, **timing)  # type: ignore[arg-type]
     return app
 
 

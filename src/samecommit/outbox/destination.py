@@ -73,7 +73,8 @@ class StreamDestination:
 
     Args:
         name: chosen by the user, stable for ever: positions hang on it.
-        sink: its code.
+        sink: its code; the first shard's.
+        more_sinks: those of the other shards: a sink has one connection and one position, so each shard has its own.
         matches: which types.
         order: see the module.
         poison: see the module; None is the order's default.
@@ -86,6 +87,7 @@ class StreamDestination:
 
     name: str
     sink: Sink
+    more_sinks: tuple[Sink, ...] = ()
     matches: Matcher = field(default_factory=lambda: Matcher("*"))
     order: Order = "key"
     poison: Poison | None = None
@@ -105,11 +107,20 @@ class StreamDestination:
             raise ConfigError(f"destination {self.name!r} parks keys but keeps no order of keys: say order='key'")
         if self.order == "global" and self.shards != 1:
             raise ConfigError(f"destination {self.name!r} has {self.shards} shards, but one order needs one")
+        if len(self.more_sinks) != self.shards - 1:
+            raise ConfigError(
+                f"destination {self.name!r} has {self.shards} shards and {len(self.more_sinks) + 1} sinks: each shard needs its own, "
+                "so give a function that makes one, as in app.stream(name, lambda: RedisStream(...), shards=4)"
+            )
         if self.send_seconds * 2 > self.lease_seconds:
             raise ConfigError(
                 f"destination {self.name!r} has send_seconds={self.send_seconds!r}: give at most half of its lease, "
                 f"{self.lease_seconds!r} s, so that one slow send does not lose it"
             )
+
+    def sink_of(self, shard: int) -> Sink:
+        """Return the sink of one shard."""
+        return (self.sink, *self.more_sinks)[shard]
 
     @property
     def keeps_keys(self) -> bool:

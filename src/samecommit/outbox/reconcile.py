@@ -87,7 +87,7 @@ async def compare(
         for shard in range(destination.shards):
             mine = [event for event in page if event.lane % destination.shards == shard]
             target = Target(installation=installation, destination=destination.name, shard=shard)
-            courier = Courier(destination.sink, target, destination.send_seconds)
+            courier = Courier(destination.sink_of(shard), target, destination.send_seconds)
             for replay in (0, *replays):
                 mine, doubtful, said = await _look(courier, mine, replay, clock() + look_seconds, clock)
                 unsure, reason = [*unsure, *doubtful], said or reason

@@ -132,9 +132,15 @@ class Declarations:
             raise ConfigError(f"two destinations are named {destination.name!r}: give one of them another name")
         self._destinations[destination.name] = destination
 
-    def stream(self, name: str, sink: Sink, *, matches: str | Iterable[str], **options: Any) -> None:
-        """Add a destination that takes batches."""
-        self.add(StreamDestination(name=name, sink=sink, matches=Matcher(matches), **options))
+    def stream(
+        self, name: str, sink: Sink | Callable[[], Sink], *, matches: str | Iterable[str], shards: int, **options: Any
+    ) -> None:
+        """Add a destination that takes batches; a function makes a sink for each shard."""
+        first, *more = [sink() for _ in range(max(shards, 1))] if callable(sink) else [sink]
+        made = StreamDestination(
+            name=name, sink=first, more_sinks=tuple(more), matches=Matcher(matches), shards=shards, **options
+        )
+        self.add(made)
 
     def destination(self, name: str, adapter: Any, *, matches: str | Iterable[str], options: Mapping[str, Any]) -> None:
         """Add a destination whose events become jobs; an adapter class is made without arguments."""

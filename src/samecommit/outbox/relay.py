@@ -87,7 +87,7 @@ class Relay:
         self._signals, self._clock = signals, clock
         self._traits = destination.sink.traits
         target = Target(installation=installation, destination=destination.name, shard=shard)
-        self._courier = Courier(destination.sink, target, destination.send_seconds)
+        self._courier = Courier(destination.sink_of(shard), target, destination.send_seconds)
         self._hold = Hold(link, destination.name, shard, holder, destination.lease_seconds, clock)
         self._doubts = Doubts(self._courier, self._traits, destination, signals, clock)
         self._parking = Parking(destination)

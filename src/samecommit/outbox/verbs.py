@@ -85,7 +85,7 @@ class OutboxVerbs:
     def stream(
         self,
         name: str,
-        sink: Sink,
+        sink: Sink | Callable[[], Sink],
         *,
         matches: str | Iterable[str] = "*",
         order: Order = "key",
@@ -97,6 +97,8 @@ class OutboxVerbs:
         lease_seconds: float = 30.0,
     ) -> None:
         """Send events to a sink, in batches; see `samecommit.outbox.destination` for orders and policies.
+
+        With several ``shards``, give a function that makes a sink: each shard has a connection and a position of its own.
 
         Raises:
             ConfigError: the name is taken, or options contradict each other.
