@@ -11,8 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg._preparing import PrepareManager
 from tests.support.database import VERSIONS, Database, started
 from tests.support.jobs import Jobs
+from tests.support.pooler import behind, pooler
 
 from samecommit import App
 
@@ -21,6 +23,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the tests that hurt what they test."""
     parser.addoption("--seed", type=int, help="throw the dice of tests/faults as in the run that printed this")
     parser.addoption("--full", action="store_true", help="with -m faults: the long storms too")
+    parser.addoption("--deploys", type=int, default=200, help="with --full: how many SIGTERMs, 200 by default")
+    parser.addoption(
+        "--pooler", action="store_true", help="put PgBouncer in transaction mode before the databases of all tests"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare no statements behind a pooler, as the page on poolers tells applications to do."""
+    if config.getoption("--pooler"):
+        PrepareManager.prepare_threshold = None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Behind a pooler, skip what needs a session, each for the reason that its mark gives."""
+    if config.getoption("--pooler"):
+        for item in items:
+            if mark := item.get_closest_marker("session"):
+                item.add_marker(pytest.mark.skip(reason=f"behind a pooler: {mark.args[0]}"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,11 +67,21 @@ def server(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield database
 
 
+@pytest.fixture(scope="session")
+def port(request: pytest.FixtureRequest, server: Database) -> Iterator[int | None]:
+    """Where PgBouncer listens before that server, with ``--pooler``."""
+    if not request.config.getoption("--pooler"):
+        yield None
+        return
+    with pooler(server.dsn_of("template"), size=20, ready="postgres") as listening:
+        yield listening
+
+
 @pytest.fixture
-def dsn(server: Database) -> Iterator[str]:
-    """A migrated database of the test's own."""
+def dsn(server: Database, port: int | None) -> Iterator[str]:
+    """A migrated database of the test's own; with ``--pooler`` its address leads through the pooler."""
     with server.fresh() as address:
-        yield address
+        yield address if port is None else behind(address, port)
 
 
 @pytest.fixture

@@ -192,7 +192,7 @@ def held_jobs(storm: Storm, line: Line) -> Steps:
     until = time.monotonic() + 30
     while time.monotonic() < until:
         storm.ask("SELECT samecommit.release(id) FROM samecommit.job WHERE id = ANY (%s) AND state = 'held'", [sent])
-        if not storm.ask("SELECT 1 FROM samecommit.job WHERE id = ANY (%s) AND state = 'held'", [sent]):
+        if storm.ask("SELECT count(*) FROM samecommit.job WHERE id = ANY (%s) AND state = 'held'", [sent]) == [(0,)]:
             break
         yield 0.5
     return len(told)

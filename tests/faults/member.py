@@ -85,6 +85,14 @@ def declare(app: App, diary: Diary) -> None:  # noqa: C901 - a list of handlers
         diary.of("end", ctx, key)
 
     @app.task()
+    def burn(ctx: Context, key: str, seconds: float) -> None:
+        diary.of("start", ctx, key)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            sum(range(10_000))
+        diary.of("end", ctx, key)
+
+    @app.task()
     async def effect(ctx: AsyncContext, key: str, seconds: float) -> None:
         diary.of("start", ctx, key)
         async with ctx.transaction() as conn:

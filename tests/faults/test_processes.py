@@ -151,9 +151,11 @@ def test_a_build_that_spends_attempts_on_a_deploy_is_caught(dsn: str, folder: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_two_hundred_deploys_spend_no_attempt(dsn: str, folder: Path, workers: Crew, seed: int) -> None:
-    stop_at_random(dsn, folder, workers, seed, 200)
+@pytest.mark.timeout(7200)
+def test_many_deploys_spend_no_attempt(
+    dsn: str, folder: Path, workers: Crew, seed: int, request: pytest.FixtureRequest
+) -> None:
+    stop_at_random(dsn, folder, workers, seed, request.config.getoption("--deploys"))
 
 
 def test_a_handler_that_blocks_the_loop_longer_than_the_lease_keeps_it(dsn: str, folder: Path, workers: Crew) -> None:
@@ -163,6 +165,15 @@ def test_a_handler_that_blocks_the_loop_longer_than_the_lease_keeps_it(dsn: str,
     run = conclude(dsn, folder, workers)
     assert starts(run) == 1
     assert attempts_of(run) == {"one-0": 0}
+
+
+def test_a_thread_that_computes_longer_than_the_lease_keeps_it(dsn: str, folder: Path, workers: Crew) -> None:
+    workers.start()
+    workers.start()
+    enqueue(dsn, folder, "burn", 2, 4.5)
+    run = conclude(dsn, folder, workers)
+    assert starts(run) == 2
+    assert attempts_of(run) == {"one-0": 0, "one-1": 0}
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.faults.arena import Arena
+from tests.faults.arena import ROLE, Arena
 from tests.faults.crew import Crew, wait_for
 from tests.faults.judging import conclude, drain
 from tests.faults.producer import Producer, enqueue
@@ -184,3 +184,23 @@ def test_a_listener_that_dies_leaves_polling(ground: Arena, dsn: str, folder: Pa
     started = member.wait_until("start")[0]["at"]
     assert started - began <= 1.0
     conclude(dsn, folder, workers)
+
+
+def test_b21e_a_role_that_may_not_log_in_for_a_while_delays_and_loses_nothing(
+    ground: Arena, dsn: str, folder: Path, workers: Crew
+) -> None:
+    member = workers.start()
+    member.wait_until("lease")
+    enqueue(dsn, folder, "nap", 10, 0.5)
+    member.wait_until("start", count=10)
+    ground.admin(f"ALTER ROLE {ROLE} NOLOGIN")
+    try:
+        ground.admin(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'samecommit %'"
+        )
+        wait_for(lambda: [x for x in member.lines("trouble") if "not permitted to log in" in x["error"]], 20)
+    finally:
+        ground.admin(f"ALTER ROLE {ROLE} LOGIN")
+    enqueue(dsn, folder, "nap", 10, name="after")
+    conclude(dsn, folder, workers)
+    assert member.process.returncode == 0

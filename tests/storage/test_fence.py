@@ -83,6 +83,55 @@ def test_the_second_run_of_a_job_cannot_be_ended_by_the_first(jobs: Jobs, conn: 
     assert second.finish(new) == [job_id]
 
 
+@pytest.mark.parametrize("fate", ["done", "failed", "cancelled", "put off"])
+def test_b15_a_stale_run_changes_nothing_whatever_became_of_the_job(
+    fate: str, jobs: Jobs, conn: psycopg.Connection[Any]
+) -> None:
+    (job_id,) = enqueue(jobs)
+    first = Actor(conn).register()
+    old = first.claim()
+    first.die()
+    reap(conn)
+    second = Actor(conn).register()
+    new = second.claim()
+    match fate:
+        case "done":
+            assert second.finish(new) == [job_id]
+        case "failed":
+            assert second.settle(new, "error", "failed") == [job_id]
+        case "cancelled":
+            jobs.value("SELECT $.cancel(%s)", job_id)
+            assert second.settle(new) == [job_id]
+            jobs.value("SELECT $.cancel(%s)", job_id)
+        case _:
+            assert second.settle(new, "snoozed", delays=[60.0], spends=[False]) == [job_id]
+
+    def all_there_is() -> list[Any]:
+        return [
+            jobs.all(f"SELECT t::text FROM $.{table} AS t ORDER BY 1") for table in ("job", "job_history", "attempt")
+        ]
+
+    before = all_there_is()
+    assert first.finish(old) == []
+    assert first.settle(old, "error", spends=[True]) == []
+    assert first.settle(old) == []
+    assert run(conn, "job/mark_failed", id=job_id, claim_id=old[0][1], error="x") == []
+    assert all_there_is() == before
+
+
+@pytest.mark.parametrize("how", ["its row", "all rows"])
+def test_b16_a_claim_whose_worker_is_not_there_is_free(how: str, jobs: Jobs, conn: psycopg.Connection[Any]) -> None:
+    ids = enqueue(jobs, 5)
+    killed = Actor(conn).register()
+    assert len(killed.claim()) == 5
+    if how == "its row":
+        killed.die()
+    else:
+        conn.execute("TRUNCATE samecommit.worker")
+    assert reap(conn) == (1, 5, 0)
+    assert sorted(pair[0] for pair in Actor(conn).register().claim()) == ids
+
+
 def test_two_leases_of_one_process_are_two_owners(
     jobs: Jobs, conn: psycopg.Connection[Any], actor: Actor
 ) -> None:  # A2
