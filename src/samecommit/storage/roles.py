@@ -63,6 +63,7 @@ FUNCTIONS: Grants = {
     "why_queue": _FOR_OPERATORS,
     "away": {"worker": _RUN, "operator": _RUN, "viewer": _RUN},
     "adopt": _FOR_OPERATORS,
+    "horizon_holders": {"operator": _RUN, "viewer": _RUN},
     "resolve": _FOR_OPERATORS,
     "pause_destination": _FOR_OPERATORS,
     "resume_destination": _FOR_OPERATORS,

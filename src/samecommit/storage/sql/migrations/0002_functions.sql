@@ -812,6 +812,33 @@ BEGIN ATOMIC
     SELECT coalesce(nullif(left(split_part(btrim(said_error.error), E'\n', 1), 300), ''), 'no reason given');
 END;
 
+-- Who keeps dead rows from being cleared away, the oldest first, once it is no passing matter: a session's transaction after
+-- a minute, a prepared one after five seconds, a replication slot when it is a million transactions behind. Of other users'
+-- sessions only members of pg_read_all_stats see anything.
+CREATE FUNCTION :"schema".horizon_holders(patience interval DEFAULT '1 min', behind bigint DEFAULT 1000000)
+RETURNS TABLE (holder text, name text, since_at timestamptz, transactions bigint, advice text)
+LANGUAGE sql STABLE SECURITY DEFINER
+BEGIN ATOMIC
+    SELECT h.holder, h.name, h.since_at, h.transactions, h.advice
+    FROM (
+        SELECT 'prepared transaction', p.gid, p.prepared, age(p.transaction)::bigint, format('COMMIT PREPARED %L or ROLLBACK PREPARED %L', p.gid, p.gid)
+        FROM pg_prepared_xacts AS p
+        WHERE p.database = current_database() AND p.prepared <= clock_timestamp() - least(patience, interval '5 s')
+        UNION ALL
+        SELECT 'session', format('%s of %s (%s)', a.pid, a.usename, coalesce(nullif(a.application_name, ''), 'no name')), a.xact_start,
+               age(coalesce(a.backend_xmin, a.backend_xid))::bigint, format('SELECT pg_terminate_backend(%s)', a.pid)
+        FROM pg_stat_activity AS a
+        WHERE a.datname = current_database() AND a.xact_start <= clock_timestamp() - patience
+          AND coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL
+        UNION ALL
+        SELECT 'replication slot', s.slot_name::text, NULL, age(s.xmin)::bigint,
+               CASE WHEN s.active THEN 'look what its standby runs' ELSE format('SELECT pg_drop_replication_slot(%L), if nobody comes back to it', s.slot_name) END
+        FROM pg_replication_slots AS s
+        WHERE s.xmin IS NOT NULL AND age(s.xmin) >= behind
+    ) AS h (holder, name, since_at, transactions, advice)
+    ORDER BY h.transactions DESC;
+END;
+
 -- What keeps workers from a queue, or from one kind in it (NULL: any kind).
 CREATE FUNCTION :"schema".why_line(queue text, kind text) RETURNS TABLE (rank int, code text, sentence text, until_at timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER
@@ -1017,7 +1044,10 @@ BEGIN ATOMIC
                 THEN format('no job has had the id %s yet; %s', why_over.job_id,
                             CASE WHEN s.is_called THEN format('the newest is %s', s.last_value) ELSE 'there was no job at all' END)
                 ELSE format('no job has the id %s: its transaction has not committed or was rolled back, or it ended and its '
-                            'history is over or was not kept', coalesce(why_over.job_id::text, 'NULL')) END, NULL
+                            'history is over or was not kept%s', coalesce(why_over.job_id::text, 'NULL'),
+                            (SELECT '; prepared and not committed: ' || string_agg(quote_literal(p.gid), ', ' ORDER BY p.prepared)
+                             FROM pg_prepared_xacts AS p
+                             WHERE p.database = current_database())) END, NULL
     FROM :"schema".job_id_seq AS s
     WHERE NOT EXISTS (SELECT FROM kept) AND NOT EXISTS (SELECT FROM ended);
 END;
@@ -1092,6 +1122,12 @@ BEGIN ATOMIC
                                 :"schema".said(min(run_at) FILTER (WHERE claim_id IS NULL)))
                     ELSE 'nothing is in line' END, NULL
         FROM line
+        UNION ALL
+        SELECT 40, 'horizon_held',
+               format('%s %s has kept dead rows from being cleared away%s, %s transactions long; claims get slower and tables grow '
+                      'until it ends: %s', h.holder, quote_literal(h.name), ' since ' || :"schema".said(h.since_at), h.transactions,
+                      h.advice), NULL
+        FROM :"schema".horizon_holders() AS h
     )
     SELECT r.state, r.code, r.sentence, r.until_at
     FROM (
