@@ -24,6 +24,7 @@ from samecommit import App, AsyncContext, Context
 from samecommit.config import WorkerConfig
 from samecommit.retry import Backoff
 from samecommit.signals import (
+    CopyFound,
     JobsEnded,
     LeaseWasLost,
     ServiceFailed,
@@ -55,6 +56,8 @@ class Diary:
             case JobsEnded(refused=refused) if refused:
                 self.refused += refused
                 self.history.write("refused", count=refused, total=self.refused)
+            case CopyFound(reason=reason):
+                self.history.write("waiting", reason=reason)
             case WorkerStarted(lease_id=lease):
                 self.history.write("lease", lease=lease)
             case LeaseWasLost(lease_id=lease, running=running, reason=reason):

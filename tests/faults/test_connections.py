@@ -179,11 +179,25 @@ def test_an_end_that_finds_its_row_locked_and_then_fails_is_written_all_the_same
     assert starts(run) == (3 if kind == "nap" else 6)
 
 
-def test_a_claim_whose_answer_is_lost_is_given_back_by_the_worker_that_made_it(
-    dsn: str, folder: Path, workers: Crew
+@pytest.mark.parametrize(
+    "faults", ["after claim/claim=raise@1", "before claim/bodies=raise@1"], ids=["answer lost", "bodies not read"]
+)
+def test_what_was_claimed_and_not_taken_up_is_given_back_by_the_worker_that_claimed_it(
+    faults: str, dsn: str, folder: Path, workers: Crew
 ) -> None:
     enqueue(dsn, folder, "nap", 20)
-    workers.start("after claim/claim=raise@1", lease_seconds=60.0, concurrency=5)
-    run = conclude(dsn, folder, workers, drain_seconds=20)
-    assert starts(run) == 20
-    assert set(attempts_of(run).values()) == {0}
+    with psycopg.connect(dsn) as conn:  # half of the payloads are kept apart, so that their keys are not in the audit
+        conn.execute(
+            "WITH wide AS (UPDATE samecommit.job SET payload = NULL WHERE id % 2 = 0 RETURNING id, created_at) "
+            "INSERT INTO samecommit.body (job_id, created_at, payload) "
+            "SELECT id, created_at, jsonb_build_object('key', 'wide-' || id, 'seconds', 0) FROM wide"
+        )
+    member = workers.start(faults, lease_seconds=60.0, concurrency=5)
+    drain(dsn, 20)
+    workers.stop()
+    assert member.lines("trouble")
+    assert len(member.lines("start")) == len({line["key"] for line in member.lines("end")}) == 20
+    with psycopg.connect(dsn) as conn:
+        ended = conn.execute("SELECT state, sum(attempts), sum(claims), count(*) FROM samecommit.jobs GROUP BY state")
+        assert ended.fetchall() == [("done", 0, 20, 20)]
+        assert conn.execute("SELECT count(*) FROM samecommit.claim").fetchone() == (0,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,8 @@ from tests.support import history_audit
 from tests.support.history import History, Run
 from tests.support.history_checks import all_faults, judge
 from tests.support.history_health import first_claims_after, resources, timing
+
+from samecommit.storage.operate import Operator
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 WRITES = "&target_session_attrs=read-write"
@@ -149,3 +152,30 @@ def test_a_worker_on_a_standby_waits_until_it_is_promoted(place: Machines, folde
         enqueue(second.dsn(), folder, "nap", 5, name="after")
         wait_for(lambda: len([x for x in member.lines("end") if x["key"].startswith("after")]) == 5, 20)
         conclude(second.dsn(), folder, workers)
+
+
+@pytest.mark.slow
+def test_a_copy_of_the_files_works_like_the_original_unless_it_was_told_not_to(place: Machines, folder: Path) -> None:
+    first = place.cluster("first")
+    first.install()
+    copies = [place.empty("second"), place.empty("third")]
+    for copy in copies:
+        first.copy_to(copy, settings={}, follows=False)
+        copy.start()
+    page = Path(__file__).parents[2] / "docs/operations/backup-and-restore.md"
+    (told,) = re.findall(r"`(UPDATE samecommit\.setting [^`]+)`", page.read_text(encoding="utf-8"))
+    with psycopg.connect(copies[1].dsn(), autocommit=True) as conn:
+        conn.execute(told.encode())
+        assert conn.execute("SELECT samecommit.away() IS NOT NULL").fetchone() == (True,)
+    for copy in copies:
+        (own := folder / copy.home.name).mkdir()
+        (job,) = enqueue(copy.dsn(), own, "nap")
+        with crew(copy.dsn(), own) as workers:
+            member = workers.start()
+            if copy is copies[0]:
+                member.wait_until("end")
+            else:
+                member.wait_until("waiting")
+                assert not member.lines("lease", "start")
+            with Operator.connect(copy.dsn(), "samecommit") as asked:
+                assert (asked.why(job)[0]["code"] == "away") == (copy is copies[1])
