@@ -60,6 +60,29 @@ def test_a_job_of_a_killed_worker_starts_elsewhere_within_the_lease_and_a_round_
     assert max(waits) <= 3 + 1 + 1
 
 
+def test_the_jobs_of_a_killed_worker_do_not_wait_behind_the_backlog(dsn: str, folder: Path, workers: Crew) -> None:
+    doomed, other = workers.start(concurrency=8), workers.start(concurrency=8)
+    for member in (doomed, other):
+        member.wait_until("lease")
+    enqueue(dsn, folder, "nap", 320, 0.3)  # what is left when it dies takes the other one more than ten seconds
+    doomed.wait_until("start", count=8)
+    noted(folder, "kill", doomed.name)
+    doomed.kill()
+    run = conclude(dsn, folder, workers)
+    (killed,) = run.faults_of("kill")
+    began = [(line["job"], line["at"], line["file"]) for line in run.handlers if line["op"] == "start"]
+    again = [
+        at - killed["at"]
+        for job, at, file in began
+        if file == other.name and (job, doomed.name) in {(job, file) for job, _, file in began}
+    ]
+    print(
+        f"{len(again)} jobs of a killed worker started elsewhere, before the backlog, after {max(again):.1f} s at most"
+    )
+    assert 1 <= len(again) <= 8
+    assert max(again) <= 3 + 1 + 1
+
+
 def test_an_effect_in_the_jobs_own_transaction_happens_once_though_its_worker_is_killed_within(
     dsn: str, folder: Path, workers: Crew
 ) -> None:

@@ -51,7 +51,8 @@ def arrays(names: str, many: int = 0) -> dict[str, list[Any]]:
 PAIRS = {"ids": list(range(101, 201)), "claim_ids": [7] * 100}
 NOTHING: dict[str, Any] = {"ids": [], "claim_ids": []}
 SETTLE = "outcomes states delays spends errors hold_datas hold_untils records run_ats"
-LANES = {"queue_ids": [1, 1], "priorities": [5, 0], "starts": [0, 0], "kinds": ["work"]}
+HEAD = -(2**63)
+LANES = {"queue_ids": [1] * 4, "priorities": [5, 5, 0, 0], "starts": [HEAD, 0, HEAD, 0], "kinds": ["work"]}
 
 HOT = [
     Hot("claim/claim", {"claim_id": 1, "lease_id": LEASE, **LANES, "room": 100}, {"claim_id": 2}, 900, 100),

@@ -315,7 +315,7 @@ def test_a_job_found_in_a_second_dead_lease_waits_apart_and_is_held_at_the_crash
     with_neighbours.die()
     reap(conn)
     assert shown() == ("ready", "suspect", 2, 0)
-    assert [row[0] for row in jobs.all("SELECT count(*) FROM $.job WHERE blocked_by IS NULL AND pos > 0")] == [3]
+    assert [row[0] for row in jobs.all("SELECT count(*) FROM $.job WHERE blocked_by IS NULL AND pos < 0")] == [3]
     for expected in [("ready", "suspect", 3, 1), ("ready", "suspect", 4, 2), ("held", None, 5, 3)]:
         kill(conn)
         assert shown() == expected

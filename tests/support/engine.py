@@ -54,16 +54,16 @@ class Actor:
     def claim(
         self, room: int = 10, *, on: psycopg.Connection[Any] | None = None, queue_id: int = 1, priority: int = 0
     ) -> list[tuple[int, int]]:
-        """Claim from the start of one lane; the (job id, claim id) pairs."""
+        """Claim from one lane, the jobs of dead workers first; the (job id, claim id) pairs."""
         claim_id = secrets.randbits(63)
         rows = run(
             on or self.conn,
             "claim/claim",
             claim_id=claim_id,
             lease_id=self.lease_id,
-            queue_ids=[queue_id],
-            priorities=[priority],
-            starts=[0],
+            queue_ids=[queue_id] * 2,
+            priorities=[priority] * 2,
+            starts=[-(2**63), 0],
             kinds=list(self.kinds),
             room=room,
         )

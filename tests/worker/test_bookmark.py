@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from samecommit.worker.bookmark import HIGHEST, LOWEST, Bookmarks, Mode
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["begin", "place", "commit", "rollback", "claim"]), st.integers(0, 9)), max_size=120
+    st.tuples(st.sampled_from(["begin", "place", "commit", "rollback", "recover", "claim"]), st.integers(0, 9)),
+    max_size=120,
 )
 slow = settings(deadline=None, max_examples=300)
 
@@ -62,14 +63,21 @@ class Simulated:
     def commit(self, n: int = 0) -> None:
         self.visible.update(self._end(n))
 
+    def recover(self, n: int = 0) -> None:
+        """Give a job of a dead worker back: its place is below 0, after those that came back before."""
+        self.last_pos += 1
+        self.visible.add(self.last_pos - 2**62)
+
     def rollback(self, n: int = 0) -> None:
         self._end(n)
 
     def claim(self, room: int = 9) -> int:
         mode: Mode = "look-back" if self.is_caught_up else "forward"
         lanes = self.marks.next_order()
-        (start,) = self.marks.starts(lanes, mode)
-        brought = sorted(pos for pos in self.visible if pos > start)[: room + 1]
+        brought: list[int] = []
+        for _, _, start in self.marks.walk(lanes, mode):
+            found = sorted(pos for pos in self.visible if pos > start and (start >= 0 or pos <= 0))
+            brought += found[: room + 1 - len(brought)]
         self.visible.difference_update(brought)
         self.given += len(brought)
         self.marks.claimed(lanes, [(1, 0, pos) for pos in brought], room=room + 1, mode=mode)
@@ -99,7 +107,7 @@ def test_the_low_mark_never_passes_a_job_that_waits_or_may_still_commit(steps: l
     world = Simulated(is_crowded=True)
     for name, n in steps:
         getattr(world, name)(n)
-        waiting = world.waiting()
+        waiting = [pos for pos in world.waiting() if pos > 0]
         assert not waiting or waiting[0] > world.low
     while world.open:
         world.commit()
@@ -158,8 +166,8 @@ def test_the_low_mark_rises_no_further_than_a_full_look_reached_and_never_by_a_f
     assert (lanes[0].low, lanes[0].bookmark) == (5, 5)
     marks.claimed(lanes, [(1, 0, pos) for pos in (9, 10)], room=5, mode="forward")
     assert (lanes[0].low, lanes[0].bookmark) == (5, 10)
-    assert marks.starts(lanes, "look-back") == [5]
-    assert marks.starts(lanes, "forward") == [10]
+    assert marks.walk(lanes, "look-back") == [(1, 0, -(2**63)), (1, 0, 5)]
+    assert marks.walk(lanes, "forward") == [(1, 0, 10)]
     marks.claimed(lanes, [(1, 0, pos) for pos in (6, 7)], room=5, mode="look-back")
     assert (lanes[0].low, lanes[0].bookmark) == (20, 10)
 
@@ -225,3 +233,21 @@ def test_a_look_is_complete_when_it_comes_back_short_or_passes_a_bookmark() -> N
     assert not marks.claimed(lanes, [(1, 0, pos) for pos in (6, 7)], room=2, mode="full")
     assert marks.claimed(lanes, [(1, 0, pos) for pos in (8, 91)], room=2, mode="full")
     assert marks.claimed(lanes, [(1, 0, 9)], room=2, mode="full")
+
+
+def test_jobs_of_dead_workers_that_fill_a_claim_raise_no_mark_for_what_was_not_looked_at() -> None:
+    world = Simulated()
+    world.begin()
+    world.place()
+    world.commit()
+    for _ in range(3):
+        world.begin(others=10)
+        world.commit()
+        world.sample()
+    assert world.marks._safe_pos == 1
+    for _ in range(4):
+        world.recover()
+    assert world.claim(room=1) == 2
+    assert world.low == 0
+    assert sum(world.claim(room=1) for _ in range(4)) == 3
+    assert world.waiting() == []

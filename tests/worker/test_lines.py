@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.support.engine import enqueue
+from tests.support.engine import Actor, enqueue, reap, run
 from tests.support.jobs import Jobs
 from tests.support.waiting import until
 from tests.support.workers import running_worker
@@ -291,3 +291,66 @@ async def test_an_idle_worker_hears_of_every_way_into_the_line(app: App, jobs: J
             began = time.monotonic()
             await jobs.ended(way())
             assert time.monotonic() - began < 1.5, way  # less than the sleep of a worker that holds its bells
+
+
+async def test_jobs_of_a_dead_worker_start_before_the_backlog_and_in_their_order(
+    app: App, jobs: Jobs, conn: psycopg.Connection[Any]
+) -> None:
+    order: list[int] = []
+
+    @app.task()
+    async def work(ctx: AsyncContext) -> None:
+        order.append(ctx.job.id)
+        await asyncio.sleep(0.005)
+
+    dead = Actor(conn).register()
+    lost = enqueue(jobs, 3)
+    assert len(dead.claim()) == 3
+    backlog = enqueue(jobs, 400)
+    async with running_worker(app, concurrency=1, chores=False):
+        await until(lambda: len(order) > 20)
+        dead.die()
+        reap(conn)
+        reaped_at = len(order)
+        await until(lambda: set(lost) <= set(order))
+        overtaken = max(order.index(job_id) for job_id in lost) - reaped_at
+    assert [job_id for job_id in order if job_id in lost] == lost
+    assert [job_id for job_id in order if job_id not in lost] == backlog[: len(order) - 3]
+    assert overtaken < 200
+
+
+async def test_a_job_of_a_dead_worker_overtakes_its_own_priority_only(
+    app: App, jobs: Jobs, conn: psycopg.Connection[Any]
+) -> None:
+    order: list[int] = []
+
+    @app.task()
+    async def work(ctx: AsyncContext) -> None:
+        order.append(ctx.job.id)
+
+    dead = Actor(conn).register()
+    (lost,) = enqueue(jobs)
+    dead.claim()
+    dead.die()
+    reap(conn)
+    same, better = enqueue(jobs), enqueue(jobs, priority=1)
+    async with running_worker(app):
+        await until(lambda: len(order) == 3)
+    assert order == [*better, lost, *same]
+
+
+async def test_a_job_of_a_dead_worker_whose_kind_nobody_knows_steps_out_of_line(
+    app: App, jobs: Jobs, conn: psycopg.Connection[Any]
+) -> None:
+    dead = Actor(conn).register()
+    (lost,) = enqueue(jobs)
+    dead.claim()
+    dead.die()
+    reap(conn)
+
+    @app.task()
+    async def other() -> None: ...
+
+    async with running_worker(app):
+        run(conn, "chore/set_aside", room=10, patience_seconds=0.0)
+    assert jobs.value("SELECT blocked_by FROM $.job WHERE id = %s", lost) == "kind"

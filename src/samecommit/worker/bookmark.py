@@ -16,6 +16,9 @@ place that had been given before a horizon sample whose next transaction id is n
 Three details, each worth an order of magnitude in the measurements: the place is the *previous* sample's, since it is read
 after the snapshot; the mark rises only *after* a claim, since rows that committed just before must be looked at once; and
 64 is added to the snapshot's xmax, which is not the next id. The marks are hints: a rare full look starts at 0.
+
+Jobs of dead workers come back at places below 0: few, ahead of the lane's line, and looked at on their own by every look that
+is not forward. So they wait for nobody, the marks know nothing of them, and no look has to go far back for them.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ Mode = Literal["forward", "look-back", "full"]
 _XID_MARGIN = 64
 _MOST_SAMPLES = 512
 LOWEST, HIGHEST = -32768, 32767
+_HEAD = -(2**63)
 
 
 @dataclass(slots=True)
@@ -106,11 +110,15 @@ class Bookmarks:
             self._samples = deque(list(self._samples)[::2])
 
     @staticmethod
-    def starts(lanes: Sequence[Lane], mode: Mode) -> list[int]:
-        """Return where to look behind, for each lane."""
+    def walk(lanes: Sequence[Lane], mode: Mode) -> list[tuple[int, int, int]]:
+        """Return what to look at, in order: queue, priority, and the place to begin behind."""
         if mode == "forward":
-            return [max(lane.low, lane.bookmark) for lane in lanes]
-        return [lane.low if mode == "look-back" else 0 for lane in lanes]
+            return [(lane.queue_id, lane.priority, max(lane.low, lane.bookmark)) for lane in lanes]
+        return [
+            (lane.queue_id, lane.priority, start)
+            for lane in lanes
+            for start in (_HEAD, lane.low if mode == "look-back" else 0)
+        ]
 
     def claimed(self, lanes: Sequence[Lane], places: Sequence[tuple[int, int, int]], *, room: int, mode: Mode) -> bool:
         """Move the marks after a claim that brought (queue_id, priority, pos) of each job.
@@ -121,8 +129,7 @@ class Bookmarks:
         highest: dict[tuple[int, int], int] = {}
         for queue_id, priority, pos in places:
             key = (queue_id, priority)
-            if pos > highest.get(key, 0):
-                highest[key] = pos
+            highest[key] = max(pos, highest.get(key, 0))  # a place below 0 says that the lane was begun, and no more
         is_full = len(places) >= room
         is_complete = not is_full
         last = next((lane for lane in reversed(lanes) if (lane.queue_id, lane.priority) in highest), None)

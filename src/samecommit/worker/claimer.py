@@ -174,15 +174,15 @@ class Claimer:
         rows: list[Row] = []
         is_complete = True
         if lanes and self._kinds:
-            claim_id = secrets.randbits(63)
+            claim_id, walk = secrets.randbits(63), self._marks.walk(lanes, mode)
             with self._doubting():
                 rows = await self._link.fetch(
                     "claim/claim",
                     claim_id=claim_id,
                     lease_id=lease_id,
-                    queue_ids=bigints(lane.queue_id for lane in lanes),
-                    priorities=bigints(lane.priority for lane in lanes),
-                    starts=bigints(self._marks.starts(lanes, mode)),
+                    queue_ids=bigints(queue_id for queue_id, _, _ in walk),
+                    priorities=bigints(priority for _, priority, _ in walk),
+                    starts=bigints(start for _, _, start in walk),
                     kinds=self._kinds,
                     room=room,
                 )

@@ -1,7 +1,8 @@
 -- Gives the jobs of dead leases to somebody else. Claims are matched against living leases every round, so a claim that
 -- commits late is found by a later round. Locks claim rows, then job rows, both with SKIP LOCKED.
 --
--- Each lost lease spends an attempt. A job goes back in line after its first; found in a second dead lease it is a suspect
+-- Each lost lease spends an attempt. A job goes back to the head of its lane after its first (places below 0, in the order
+-- of their return), since it has waited for a lease already; found in a second dead lease it is a suspect
 -- and waits for a claim with few others, then alone. A lease lost while the job ran alone as a suspect is a crash; at the
 -- crash limit it is held, so that one killer neither loops for ever nor drags its neighbours along. It is no crash while
 -- other leases die without the job: then somebody is killing workers, and the job is not to blame.
@@ -49,7 +50,7 @@ WITH dead AS (
 ), reaped AS (
     UPDATE :"schema".job
     SET state = judged.verdict,
-        pos = CASE WHEN judged.verdict = 'ready' AND NOT judged.is_suspect THEN nextval(:'schema.pos_seq') END,
+        pos = CASE WHEN judged.verdict = 'ready' AND NOT judged.is_suspect THEN nextval(:'schema.pos_seq') - 4611686018427387904 END,
         blocked_by = CASE WHEN judged.verdict = 'ready' AND judged.is_suspect THEN 'suspect' END,
         run_at = CASE WHEN judged.crash > 0
                       THEN clock_timestamp() + make_interval(secs => :crash_delay_seconds::float8 * 4.0 ^ (judged.crashes))

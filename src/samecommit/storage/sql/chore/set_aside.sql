@@ -32,14 +32,14 @@ WITH known AS (
         CROSS JOIN LATERAL (
             SELECT j.ctid, j.kind, j.run_at
             FROM :"schema".job AS j
-            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority AND j.pos > 0 AND j.claim_id IS NULL
+            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority AND j.pos IS NOT NULL AND j.claim_id IS NULL
             ORDER BY j.pos
             LIMIT :room::int
         ) AS head
         WHERE head.kind <> ALL (known.kinds)
           AND head.run_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)
           AND known.since_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)))
-      AND coalesce(pos, 0) > 0  -- not `pos IS NOT NULL`: that would offer the whole line's index in place of the ctids
+      AND coalesce(pos, 0) <> 0  -- not `pos IS NOT NULL`: that would offer the whole line's index in place of the ctids
       AND claim_id IS NULL
     RETURNING id
 )

@@ -1,6 +1,7 @@
 -- Takes up to :room jobs from the lanes, best lane first, for one lease; records the claim in the same statement.
 -- Locks job rows in line order with SKIP LOCKED; relies on job_in_line. A lease that is not alive takes nothing.
--- Lanes come as parallel arrays and are walked lazily: a later lane is not looked at once :room is filled.
+-- Lanes come as parallel arrays and are walked lazily: a later lane is not looked at once :room is filled. A start below 0
+-- means the head of the lane alone, where the reaper puts jobs of dead workers (`chore/reap`).
 WITH claimed AS (
     UPDATE :"schema".job
     SET claim_id = :claim_id::bigint, claims = claims + 1, claimed_at = clock_timestamp()
@@ -13,6 +14,7 @@ WITH claimed AS (
             WHERE j.queue_id = lane.queue_id
               AND j.priority = lane.priority
               AND j.pos > lane.start
+              AND j.pos <= CASE WHEN lane.start < 0 THEN 0 ELSE 9223372036854775807 END
               AND j.claim_id IS NULL
               AND j.kind = ANY (:kinds::text[])
             ORDER BY j.pos
