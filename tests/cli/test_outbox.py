@@ -1,6 +1,7 @@
 """What an operator sees and decides about the outbox, on a real database; relays are played by rows where none has to run."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ async def test_status_counts_what_waits_and_says_for_how_long(on_database: Samec
         await stage.later(1.0)
         row = only(on_database)
         assert (row["state"], row["waiting"], row["waiting_seconds"], row["delivered"]) == ("running", 0, 0, 3)
-        assert "pid" in row["relay"]
+        assert f"relay: pid {os.getpid()} on " in on_database("outbox", "why", "there").out
+        conn.execute("UPDATE samecommit.position SET lease_until_at = 'epoch'")
+        assert f"the last one was {row['relay']}, heard of at 2" in on_database("outbox", "why", "there").out
+        conn.execute("UPDATE samecommit.position SET lease_until_at = now() + interval '30 s'")
         emit(conn, "a", 2)
         conn.execute("UPDATE samecommit.event SET created_at = created_at - interval '5 min' WHERE number = 4")
         row = only(on_database)
@@ -177,6 +181,7 @@ async def test_a_pause_is_seen_and_ends(on_database: Samecommit, dsn: str, conn:
         assert codes(on_database, "there", number)[:2] == ["in_line", "paused"]
         assert on_database("outbox", "resume", "there").status == 0
         assert only(on_database)["state"] == "no relay"
+        assert "or a worker; there was none yet" in on_database("outbox", "why", "there").out
 
 
 @pytest.mark.parametrize(

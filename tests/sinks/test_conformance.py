@@ -16,7 +16,7 @@ from tests.sinks.story import TARGET, carry, check, emit_many, is_success, stage
 
 from samecommit.event import Position, StoredEvent
 from samecommit.outbox.courier import Courier
-from samecommit.outbox.outcomes import DestinationDown, Doubt, Duplicate, Found, NotFound
+from samecommit.outbox.outcomes import Delivered, DestinationDown, Doubt, Duplicate, Found, NotFound
 from samecommit.outbox.sink import PositionSink, ReadBackSink, Sink, StoredPosition
 
 Conn = psycopg.Connection[Any]
@@ -140,6 +140,23 @@ async def test_a_late_event_is_sent_and_leaves_the_position(broker: Broker) -> N
             assert await sink.position() == second.position
         assert [got.id for got in await broker.received()] == [first.id, late.id, second.id]
         assert "sequence" not in (await broker.received())[1].attributes
+
+
+async def test_a_replay_arrives_though_the_event_is_there_and_leaves_the_position(broker: Broker) -> None:
+    first, second, third = events(3)
+    again = msgspec.structs.replace(first, position=None, replay=7)
+    async with connected(broker) as sink:
+        assert all(is_success(o) for o in await sink.send([first, second]))
+        assert [type(o) for o in await sink.send([again])] == [Delivered]
+        assert is_success((await sink.send([third]))[0])
+        if isinstance(sink, PositionSink) and holds_position(sink):
+            assert await sink.position() == third.position
+        if isinstance(sink, ReadBackSink):
+            other = msgspec.structs.replace(again, replay=8)
+            assert [type(it) for it in await sink.find_existing([again, other])] == [Found, NotFound]
+        received = await broker.received()
+        assert [got.id for got in received] == [first.id, second.id, first.id, third.id]
+        assert received[2].attributes["replay"] == "7"
 
 
 async def test_a_stored_position_outlives_the_connection_and_refuses_what_is_behind_it(broker: Broker) -> None:

@@ -297,7 +297,8 @@ BEGIN ATOMIC
         UNION ALL
         SELECT 11, 'no_relay',
                m.whose || 'no relay holds its position: start samecommit relay MODULE:APP, or a worker; '
-               || coalesce(format('the last one was %s, heard of at %s', m.relay, :"schema".said(m.heard_at)), 'there was none yet'), NULL
+               || CASE WHEN m.relay IS NULL THEN 'there was none yet'
+                       ELSE format('the last one was %s, heard of at %s', m.relay, :"schema".said(m.heard_at)) END, NULL
         FROM mine AS m WHERE m.state = 'no relay'
         UNION ALL
         SELECT 12, 'halted',
