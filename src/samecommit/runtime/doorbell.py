@@ -51,6 +51,11 @@ class Doorbell:
         return self._wanted
 
     @property
+    def is_idle(self) -> bool:
+        """Whether the bell is wanted."""
+        return self._is_idle
+
+    @property
     def is_held(self) -> bool:
         """Whether every commit from now on is heard."""
         return self._is_idle and bool(self._wanted) and self._held.issuperset(self._wanted)

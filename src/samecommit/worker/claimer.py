@@ -1,8 +1,8 @@
 """Claims jobs for as long as there is room: one turn is one look at the line.
 
 A turn: refresh what is known of the world when it is old (queues open, kinds that cool down, suspects), ask the executor
-for room, claim, move the marks, hand over, and sample the horizon for the next look back. When nothing was found the sleeps grow
-from 5 ms to half a second, or to a few seconds while every bell is heard; a bell, a new lane or a freed slot ends them.
+for room, claim, move the marks, hand over, and sample the horizon for the next look back. `pace` says how long to sleep then; a
+bell, a new lane or a freed slot ends that.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ from samecommit.signals import JobsClaimed, Signals
 from samecommit.storage.link import AsyncLink, Row, bigints
 from samecommit.worker.bookmark import Bookmarks, Lane, Mode
 from samecommit.worker.executor import Executor
+from samecommit.worker.pace import Pace
 
 _VIEW_SECONDS = 1.0
-_FIRST_SLEEP = 0.005
-_PACE_SECONDS = 0.002
-_HELD_SLEEP, _HEARD_SLEEP = 3.0, 2.0
 _LOOK_BACK_SECONDS = 0.025
 _SAMPLE_SECONDS = 0.01
 _DEAR_SECONDS = 0.003
 _PRECISE_SECONDS = 0.05
 _FULL_LOOK_SECONDS = 45.0
-_BUSY_ROWS = 32
 _DOUBT_SECONDS = 60.0  # by then the server has noticed that the connection is gone (`session.ALIVE_SETTINGS`)
 _SUSPECT_PATIENCE_SECONDS = 30.0
 _SUSPECT_PAUSE = 3.0  # times what a turn with suspects took: they get a quarter of the time beside other work
@@ -78,8 +75,7 @@ class Claimer:
         self._sampled = self._precise_at = -1e9
         self._look_seconds = 0.0
         self._has_new_lanes = False
-        self._empty_turns = 0
-        self._paced_until = -1e9
+        self._pace = Pace(bell, config.poll_seconds, clock)
         self._in_doubt_until = self._gave_back = -1e9
         self._suspects: int | None = None
         self._suspect_since: float | None = None
@@ -118,13 +114,17 @@ class Claimer:
             return await self._take_suspects(lease_id, self._suspects)
         if not self._queue_ids:
             return _VIEW_SECONDS
-        if (wait := self._paced_until - self._clock()) > 0:
+        if (wait := self._pace.rest()) > 0:
             return wait
         room = self._executor.room()
         if room <= 0:
-            self._bell.set_idle(False)
+            self._pace.full()
             return _VIEW_SECONDS
-        return self._next_sleep(await self._claim(lease_id, room), room)
+        count = await self._claim(lease_id, room)
+        if not count and self._has_new_lanes:
+            self._has_new_lanes = False
+            return 0.0
+        return self._pace.after(count, room)
 
     async def _view(self) -> None:
         queues = None if self._config.queues is None else list(self._config.queues)
@@ -252,29 +252,9 @@ class Claimer:
         )
         return [row if row[_PAYLOAD] is not None else (*row[:_PAYLOAD], bodies.get(row[0])) for row in rows]
 
-    def _next_sleep(self, count: int, room: int) -> float:
-        if count >= min(room, _BUSY_ROWS):
-            self._bell.set_idle(False)
-            self._empty_turns = 0
-            return 0.0
-        if count:
-            self._empty_turns = 0
-            if count < room:  # the line is empty: what comes next may come together, bell or not
-                self._paced_until = self._clock() + _PACE_SECONDS
-            return _PACE_SECONDS
-        if self._has_new_lanes:
-            self._has_new_lanes = False
-            return 0.0
-        self._empty_turns += 1
-        self._bell.set_idle(True)
-        longest = self._config.poll_seconds
-        if self._bell.is_heard:
-            longest = max(longest, _HELD_SLEEP if self._bell.is_held else _HEARD_SLEEP)
-        return min(_FIRST_SLEEP * 2.0 ** min(self._empty_turns - 1, 12), longest)
-
     @property
     def _has_time_for_suspects(self) -> bool:
-        is_idle = self._executor.is_empty and self._empty_turns > 0
+        is_idle = self._executor.is_empty and self._pace.is_idle
         return is_idle or self._clock() >= self._suspects_at
 
     async def _take_suspects(self, lease_id: int, lost: int) -> float:
