@@ -49,6 +49,7 @@ from samecommit.payload import PayloadCodec
 from samecommit.signals import Signals
 
 _COOL_SECONDS = 15.0
+_TURN_SECONDS, _LONGEST_TURN_SECONDS, _NEXT_SECONDS = 1.0, 60.0, 0.05
 _FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 1.0, 60.0
 
 
@@ -101,8 +102,22 @@ class Deliverer:
         )
 
     async def deliver(self, ctx: AsyncContext, event: dict[str, Any], target: str) -> Any:
-        """Deliver the event of one job, or find out whether that has been done."""
+        """Deliver the event of one job, or find out whether that has been done; when its key is kept in order, in its turn."""
         stored = carried(event)
+        if self._destination.order == "none" or stored.key is None:
+            return await self._deliver(ctx, stored, target)
+        turn = {"destination": self._destination.name, "target": target, "key": stored.key, "job_id": ctx.job.id}
+        count, first = (await self._link.fetch("event/ahead", **turn))[0]
+        if count:
+            return job.Snooze(
+                min(count * _TURN_SECONDS, _LONGEST_TURN_SECONDS), f"waits for job {first}, earlier of its key"
+            )
+        ending = await self._deliver(ctx, stored, target)
+        if isinstance(ending, job.Done | job.Fail | job.Hold | job.Cancel):
+            await self._link.fetch("event/wake_next", **turn, after_seconds=_NEXT_SECONDS)
+        return ending
+
+    async def _deliver(self, ctx: AsyncContext, stored: StoredEvent, target: str) -> Any:
         rows = await self._link.fetch("event/delivery", job_id=ctx.job.id)
         known = Known(*rows[0]) if rows else None
         if known is not None and known.is_doubtful:

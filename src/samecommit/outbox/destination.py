@@ -140,6 +140,8 @@ class JobDestination:
     Args:
         name: as for a stream; its jobs are of kind ``deliver:<name>``.
         adapter: its code.
+        order: ``none``, or ``key``: the next delivery of a key (to one target) begins when the one before it has ended. One that
+            failed or is held for a person lets the next one go.
         queue: where its jobs wait.
         max_attempts: None is the queue's default.
         timeout_seconds: the longest attempt.
@@ -151,6 +153,7 @@ class JobDestination:
     name: str
     adapter: Adapter
     matches: Matcher = field(default_factory=lambda: Matcher("*"))
+    order: Literal["none", "key"] = "none"
     queue: str = "default"
     max_attempts: int | None = None
     timeout_seconds: float = 60.0
@@ -162,6 +165,11 @@ class JobDestination:
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)
+        if self.order not in ("none", "key"):
+            raise ConfigError(
+                f"destination {self.name!r} has order={self.order!r}, but its events become jobs: say 'none' or 'key', or "
+                "give it a sink and make it a stream"
+            )
 
     @property
     def kind(self) -> str:
@@ -170,7 +178,7 @@ class JobDestination:
 
     @property
     def shards(self) -> int:
-        """Jobs have no order, so one position is enough."""
+        """How many positions it has: one is enough to make jobs."""
         return 1
 
 

@@ -112,6 +112,8 @@ class Expander:
             "queue": self._destination.queue,
             "max_attempts": self._destination.max_attempts,
             "payloads": [carry(event, target) for event, target in jobs],
+            "targets": [target for _, target in jobs],
+            "keys": [event.key if self._destination.order == "key" else None for event, _ in jobs],
             "metas": [_meta(event) for event, _ in jobs],
             "effect_keys": [effect_key(event, self.name, target) for event, target in jobs],
         }

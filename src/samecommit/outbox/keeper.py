@@ -29,6 +29,7 @@ class Keeper:
         """Merge windows, forget ended deliveries and old replays, and once an hour make and drop days."""
         await self._link.fetch("event/thin_windows")
         await self._link.fetch("event/forget_deliveries")
+        await self._link.fetch("event/forget_turns")
         await self._link.fetch("replay/forget", keep=_REPLAY_DAYS)
         if self._clock() >= self._days_due:
             await self._link.fetch("chore/make_days", ahead=_AHEAD_DAYS)

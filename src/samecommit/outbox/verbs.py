@@ -121,6 +121,7 @@ class OutboxVerbs:
         name: str,
         *,
         matches: str | Iterable[str] = "*",
+        order: Literal["none", "key"] = "none",
         queue: str = "default",
         max_attempts: int | None = None,
         timeout: float = 60.0,
@@ -135,6 +136,7 @@ class OutboxVerbs:
         Args:
             name: chosen once; positions and waiting jobs hang on it.
             matches: which event types.
+            order: ``key`` begins the next delivery of a key when the one before it has ended.
             queue: where its jobs wait.
             max_attempts: None is the queue's default.
             timeout: the longest attempt, in seconds.
@@ -149,6 +151,7 @@ class OutboxVerbs:
             ConfigError: it has no ``send``, or the name is taken.
         """
         options: dict[str, Any] = {
+            "order": order,
             "queue": queue,
             "max_attempts": max_attempts,
             "timeout_seconds": timeout,

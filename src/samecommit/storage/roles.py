@@ -132,6 +132,7 @@ _WORKED_ON = (
     "chore",
     "event",
     "event_window",
+    "delivery_turn",
 )
 _LOOKED_AT = (
     "job_history", "claim", "worker", "destination", "position", "parked", "delivery", "event_replay", "replay_position",

@@ -9,12 +9,16 @@ WITH mine AS (
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
     RETURNING destination, shard
 ), made AS MATERIALIZED (
-    SELECT j.id
+    SELECT j.id, n.target, n.key
     FROM mine
-    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[], :metas::text[]) AS n (payload, effect_key, meta)
+    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[], :metas::text[], :targets::text[], :keys::text[])
+                    AS n (payload, effect_key, meta, target, key)
     CROSS JOIN LATERAL :"schema".enqueue(
         kind => :kind::text, payload => n.payload::jsonb, queue => :queue::text, max_attempts => :max_attempts::int,
         effect_key => n.effect_key, meta => n.meta::jsonb) AS j
+), turns AS (
+    INSERT INTO :"schema".delivery_turn (destination, target, key, job_id)
+    SELECT :destination::text, made.target, made.key, made.id FROM made WHERE made.key IS NOT NULL
 )
 SELECT d.paused_at IS NOT NULL,
        EXISTS (SELECT FROM :"schema".replay_position AS r

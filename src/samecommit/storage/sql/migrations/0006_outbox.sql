@@ -121,6 +121,15 @@ CREATE TABLE :"schema".delivery (
     last_error  text
 ) WITH (fillfactor = 50);
 
+-- In which order the deliveries of a key run, where a job destination keeps one: by job id. Written with the jobs.
+CREATE TABLE :"schema".delivery_turn (
+    destination text NOT NULL,
+    target      text NOT NULL,
+    key         text NOT NULL,
+    job_id      bigint NOT NULL,
+    PRIMARY KEY (destination, target, key, job_id)
+);
+
 -- The cluster whose transaction ids the log holds; another one means that it was restored or moved (see rebase_outbox).
 INSERT INTO :"schema".setting (name, value)
 VALUES ('outbox_system', (SELECT to_jsonb(system_identifier::text) FROM pg_control_system()));

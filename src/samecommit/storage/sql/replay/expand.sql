@@ -13,11 +13,15 @@ WITH mine AS (
     WHERE s.replay = :replay::int AND s.shard = mine.shard AND s.ended_at IS NULL
     RETURNING s.replay
 ), made AS MATERIALIZED (
-    SELECT j.id
+    SELECT j.id, n.target, n.key
     FROM moved
-    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[], :metas::text[]) AS n (payload, effect_key, meta)
+    CROSS JOIN unnest(:payloads::text[], :effect_keys::text[], :metas::text[], :targets::text[], :keys::text[])
+                    AS n (payload, effect_key, meta, target, key)
     CROSS JOIN LATERAL :"schema".enqueue(
         kind => :kind::text, payload => n.payload::jsonb, queue => :queue::text, max_attempts => :max_attempts::int,
         effect_key => n.effect_key, meta => n.meta::jsonb) AS j
+), turns AS (
+    INSERT INTO :"schema".delivery_turn (destination, target, key, job_id)
+    SELECT :destination::text, made.target, made.key, made.id FROM made WHERE made.key IS NOT NULL
 )
 SELECT EXISTS (SELECT FROM moved), (SELECT count(*) FROM made) FROM mine
