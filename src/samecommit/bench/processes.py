@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from samecommit.bench.place import Place
@@ -48,7 +48,7 @@ class Child:
         assert self._process.stdout is not None
         if stop:
             self._process.stdin.close()
-        limit = threading.Timer(_LONGEST_SECONDS, self.kill)
+        limit = threading.Timer(_LONGEST_SECONDS, self._process.kill)
         limit.daemon = True
         limit.start()
         out = self._process.stdout.read()
@@ -60,11 +60,14 @@ class Child:
         answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
         return answer
 
-    def kill(self) -> None:
-        """End it now, if it still runs."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+    def end(self) -> None:
+        """Kill it if it still runs, and let go of its pipes."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 @contextmanager
@@ -81,4 +84,4 @@ def children() -> Generator[Any]:
         yield start
     finally:
         for child in started:
-            child.kill()
+            child.end()

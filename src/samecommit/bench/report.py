@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from samecommit import __version__
+
 Better = Literal["higher", "lower"]
 
 
@@ -109,7 +111,19 @@ def machine() -> dict[str, Any]:
     """Describe this machine for captions."""
     return {
         "cores": os.cpu_count(),
-        "processor": platform.machine(),
+        "processor": _processor(),
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "samecommit": __version__,
     }
+
+
+def _processor() -> str:
+    """Return its name as Linux tells it, its kind elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
