@@ -89,7 +89,7 @@ def test_rivals_that_lock_jobs_in_any_order_deadlock_one_another_only(
     run = conclude(dsn, folder, workers)
     deadlocks, locked = sum(rival.deadlocks for rival in rivals), sum(rival.locked for rival in rivals)
     print(f"{locked} jobs locked by rivals, {deadlocks} deadlocks among them")
-    assert locked > 200
+    assert locked > 50
     troubles = [line["error"] for line in run.handlers if line["op"] == "trouble"]
     assert not [error for error in troubles if "deadlock" in error]
     assert max(attempts_of(run).values()) <= 1  # of those that stumble
