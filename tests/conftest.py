@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg._preparing import PrepareManager
 from tests.support.database import VERSIONS, Database, started
 from tests.support.jobs import Jobs
 from tests.support.pooler import behind, pooler
@@ -32,7 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare no statements behind a pooler, as the page on poolers tells applications to do."""
     if config.getoption("--pooler"):
-        PrepareManager.prepare_threshold = None
+        for connection in (psycopg.Connection, psycopg.AsyncConnection):
+            defaults = connection.connect.__func__.__kwdefaults__  # type: ignore[union-attr]
+            defaults["prepare_threshold"] = None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -112,7 +112,7 @@ def judged(run: Run, plan: Plan, folder: Path) -> Outcome:
         Verdict("exits", *_exits(run)),
         Verdict("complaints", [line["text"] for line in run.faults_of("complaint")]),
         Verdict("hollow", _hollow(run, plan, kinds, found)),
-        Verdict("recovery", _slow(recovery) if plan.is_campaign else []),
+        Verdict("recovery", _slow(recovery) if plan.is_campaign and _is_many(kinds) else []),
         Verdict("holds", holds, {"held": len(holds)}),
     ]
     return Outcome(plan=plan, verdicts=found, kinds=kinds, recovery=recovery)
@@ -127,10 +127,15 @@ def _kinds(run: Run, plan: Plan) -> dict[str, dict[str, int]]:
     return {kind: {"injected": injected[kind], "seen": seen[kind]} for kind in plan.faults}
 
 
+def _is_many(kinds: dict[str, dict[str, int]]) -> bool:
+    """Whether there were so many faults that averages mean something."""
+    return sum(n["injected"] for n in kinds.values()) >= _ENOUGH * len(kinds)
+
+
 def _hollow(run: Run, plan: Plan, kinds: dict[str, dict[str, int]], found: list[Verdict]) -> list[str]:
     """Name what did not happen, though the run is for it."""
     checks = {verdict.check: verdict.counts for verdict in found}
-    many = sum(n["injected"] for n in kinds.values()) >= _ENOUGH * len(kinds)
+    many = _is_many(kinds)
     hollow = [f"{kind} was never seen: {n}" for kind, n in kinds.items() if n["injected"] >= _ENOUGH and not n["seen"]]
     if many:
         hollow += [f"{kind} never came" for kind, n in kinds.items() if not n["injected"]]

@@ -1,0 +1,60 @@
+"""The page on the fault campaign shows the committed result, with the rule of three beside each zero."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.faults.storm import campaign
+
+PAGE = Path(__file__).parents[2] / "docs/operations/fault-campaign.md"
+RESULT = PAGE.with_suffix(".json")
+BEGIN = "<!-- campaign: begin (made by tests/docs/test_campaign_page.py from fault-campaign.json) -->"
+END = "<!-- campaign: end -->"
+OF_JOBS = {"lost", "unexpected", "phantom", "ended twice", "two jobs for a key", "early start", "attempts wrong"}
+
+
+def bound(n: int) -> str:
+    """The 95 % upper bound of a rate of which zero were seen in n."""
+    return f"{300 / n:.2g} %" if n > 3 else "-"
+
+
+def tables(result: dict[str, Any]) -> str:
+    plan, jobs, faults = result["plan"], result["jobs"], result["faults"]
+    head = (
+        f"Seed {result['seed']}, commit `{result['commit'][:12]}`, {result['cores']} cores: {jobs:,} jobs, "
+        f"{faults:,} faults of {len(result['kinds'])} kinds in {plan['seconds'] / 60:.0f} minutes, "
+        f"{plan['workers']} workers, lease {plan['lease']:g} s."
+    )
+    text = [head, "", "| what must not happen | seen | trials | at 95 % below |", "|---|---|---|---|"]
+    for name, count in result["zeros"].items():
+        trials, what = (jobs, "jobs") if name in OF_JOBS else (faults, "faults")
+        text.append(f"| {name} | {count} | {trials:,} {what} | {'-' if count else bound(trials)} |")
+    text += ["", "| recovery, seconds | n | median | 95 % | worst |", "|---|---|---|---|---|"]
+    for name, spread in result["recovery"].items():
+        shown = " | ".join(f"{spread[part]:.2f}" if part in spread else "-" for part in ("median", "p95", "worst"))
+        text.append(f"| {name} | {spread.get('n', '-')} | {shown} |")
+    text += ["", "| kind of fault | injected | seen | a harm at 95 % below |", "|---|---|---|---|"]
+    for name, kind in sorted(result["kinds"].items()):
+        text.append(f"| {name} | {kind['injected']} | {kind['seen']} | {bound(kind['injected'])} |")
+    return "\n" + "\n".join(text) + "\n\n"
+
+
+def filled(page: str, result: dict[str, Any]) -> str:
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + tables(result) + END + rest.partition(END)[2]
+
+
+def test_the_page_shows_the_committed_result() -> None:
+    page, result = PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_text(encoding="utf-8"))
+    assert page == filled(page, result), "run: python -m tests.docs.test_campaign_page"
+
+
+def test_the_committed_result_is_good_and_has_every_kind() -> None:
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    assert result["wrong"] == []
+    assert not any(result["zeros"].values())
+    assert set(result["kinds"]) == set(campaign(0).faults)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_text(encoding="utf-8"))))
