@@ -132,6 +132,11 @@ class Relays:
         files = (self.directory / "plain", self.directory / "flaky")
         return sum(path.stat().st_size for path in files if path.exists()) // 50
 
+    def wait_for_a_kill(self) -> None:
+        """Wait until one was killed: on a busy machine the writers may have ended before the relays have begun."""
+        while not self.kills and self._killer.is_alive():
+            time.sleep(0.02)
+
     def calm(self) -> None:
         """Kill nobody any more."""
         self._ended.set()
@@ -207,6 +212,7 @@ def torture(
         try:
             with open_for_long(dsn):
                 Writers(dsn, transactions).run()
+            relays.wait_for_a_kill()
             relays.calm()
             last: dict[str, int] = dict(conn.execute("SELECT key, seq FROM account WHERE seq > 0").fetchall())
             written = {row[0] for row in conn.execute("SELECT id FROM written").fetchall()}
