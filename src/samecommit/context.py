@@ -60,7 +60,10 @@ class BaseContext:
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether somebody asked for this job to stop, or this run lost its lease: plain functions look at it themselves."""
+        """Whether somebody asked for this job to stop, or this run lost its lease: plain functions look at it themselves.
+
+        In a child process (``executor="process"``) it stays false: that is ended instead.
+        """
         return self._run.cancel_requested
 
     def record(self, **fields: Any) -> None:
