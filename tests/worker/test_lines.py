@@ -247,7 +247,13 @@ async def test_jobs_for_later_come_in_line_when_their_time_has_come(app: App, jo
     assert jobs.value("SELECT count(*) FROM $.job_history WHERE claimed_at < run_at") == 0
 
 
-@pytest.mark.parametrize("doorbell", [True, False], ids=["with a bell", "polling"])
+@pytest.mark.parametrize(
+    "doorbell",
+    [
+        pytest.param(True, id="with a bell", marks=pytest.mark.session("a bell is a lock of a session")),
+        pytest.param(False, id="polling"),
+    ],
+)
 async def test_an_idle_worker_hears_of_every_way_into_the_line(app: App, jobs: Jobs, doorbell: bool) -> None:
     @app.task(max_attempts=1)
     async def work(fails: bool = False) -> None:
