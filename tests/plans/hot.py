@@ -57,7 +57,7 @@ LANES = {"queue_ids": [1] * 4, "priorities": [5, 5, 0, 0], "starts": [HEAD, 0, H
 HOT = [
     Hot("claim/claim", {"claim_id": 1, "lease_id": LEASE, **LANES, "room": 100}, {"claim_id": 2}, 900, 100),
     Hot("claim/claim_suspects", {"claim_id": 3, "lease_id": LEASE, "queue_ids": [1], "kinds": ["work"], "lost": 9, "room": 10}, {"claim_id": 4}),
-    Hot("claim/horizon", {"queue_ids": [1, 1], "aboves": [-32768, 0], "belows": [0, 32767]}),
+    Hot("claim/horizon", {"queue_ids": [1, 1], "aboves": [-32768, 0], "belows": [0, 32767], "old_xid": 0}),
     Hot("claim/owned", NOTHING, PAIRS, 600, 100),
     Hot("claim/bodies", {"ids": [], "created_ats": []}, {"ids": list(range(1, 101)), "created_ats": [BODIES_AT] * 100}, 600, 100),
     Hot("claim/forget", {"claim_ids": [1]}, {"claim_ids": [1, 2, 3]}),

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from samecommit.worker.bookmark import HIGHEST, LOWEST, Bookmarks, Mode
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["begin", "place", "commit", "rollback", "recover", "claim"]), st.integers(0, 9)),
+    st.tuples(
+        st.sampled_from(["begin", "place", "commit", "rollback", "recover", "claim", "dig", "age"]), st.integers(0, 9)
+    ),
     max_size=120,
 )
 slow = settings(deadline=None, max_examples=300)
@@ -32,6 +34,7 @@ class Simulated:
     given: int = 0
     is_caught_up: bool = True
     is_crowded: bool = False
+    old_xid: int = 0
 
     def __post_init__(self) -> None:
         self.marks.watch([1])
@@ -71,8 +74,15 @@ class Simulated:
     def rollback(self, n: int = 0) -> None:
         self._end(n)
 
-    def claim(self, room: int = 9) -> int:
-        mode: Mode = "look-back" if self.is_caught_up else "forward"
+    def age(self, n: int = 0) -> None:
+        """Let what is open now have been open for long."""
+        self.old_xid = self.newest_ended + 1
+
+    def dig(self, n: int = 9) -> int:
+        return self.claim(n, mode="deep")
+
+    def claim(self, room: int = 9, mode: Mode | None = None) -> int:
+        mode = mode or ("look-back" if self.is_caught_up else "forward")
         lanes = self.marks.next_order()
         brought: list[int] = []
         for _, _, start in self.marks.walk(lanes, mode):
@@ -91,11 +101,16 @@ class Simulated:
         xmin = min([*self.open, xmax])
         if self.is_crowded:
             self.place(3)  # somebody is given a place between the snapshot and the reading of the last one
-        self.marks.sample(xmin, xmax, self.last_pos)
+        young_xmin = min([*(xid for xid in self.open if xid >= self.old_xid), max(xmax, self.old_xid)])
+        self.marks.sample(xmin, young_xmin, xmax, self.last_pos)
 
     @property
     def low(self) -> int:
         return self.marks.lanes[1, 0].low
+
+    @property
+    def near(self) -> int:
+        return self.marks.lanes[1, 0].near
 
     def waiting(self) -> list[int]:
         return sorted([*self.visible, *(pos for places in self.open.values() for pos in places)])
@@ -114,7 +129,50 @@ def test_the_low_mark_never_passes_a_job_that_waits_or_may_still_commit(steps: l
     for _ in range(3):
         while world.claim():
             pass
+        while world.dig():
+            pass
     assert world.waiting() == []
+
+
+@slow
+@given(steps=steps)
+def test_the_near_mark_never_passes_a_job_but_of_a_transaction_that_is_open_for_long(
+    steps: list[tuple[str, int]],
+) -> None:
+    world = Simulated(is_crowded=True)
+    of_old: set[int] = set()
+    for name, n in steps:
+        getattr(world, name)(n)
+        of_old.update(pos for xid, places in world.open.items() if xid < world.old_xid for pos in places)
+        young = [pos for pos in world.waiting() if pos > 0 and pos not in of_old]
+        assert not young or young[0] > world.near
+        assert world.low <= world.near
+
+
+def test_a_transaction_that_is_open_for_long_holds_back_the_low_mark_alone() -> None:
+    world = Simulated()
+    world.begin()
+    world.place()
+    world.begin()
+    world.commit(1)  # what is open is older than what has ended
+    world.age()
+    for _ in range(200):
+        world.begin()
+        world.place(1)
+        world.commit(1)
+        world.claim()
+    assert world.low == 0
+    assert world.near >= 200 - 70, "a look back would walk over all that was claimed since the long transaction began"
+    assert world.marks.is_split
+    world.commit()
+    for _ in range(200):
+        world.begin()
+        world.commit()
+        assert world.claim() == 0
+    assert world.low == 0, "what the long transaction left is not looked at yet"
+    assert world.dig() == 1
+    world.dig()
+    assert not world.marks.is_split
 
 
 def test_a_job_that_commits_behind_the_bookmark_is_found_by_the_next_look() -> None:
@@ -160,7 +218,7 @@ def test_the_low_mark_rises_no_further_than_a_full_look_reached_and_never_by_a_f
     marks.watch([1])
     marks.add([(1, 0)])
     for xid in (100, 200, 300, 400):
-        marks.sample(xid, xid, 20)  # all that took one of the 20 places have ended
+        marks.sample(xid, xid, xid, 20)  # all that took one of the 20 places have ended
     lanes = marks.next_order()
     marks.claimed(lanes, [(1, 0, pos) for pos in range(1, 6)], room=5, mode="look-back")
     assert (lanes[0].low, lanes[0].bookmark) == (5, 5)
@@ -218,8 +276,8 @@ def test_a_queue_that_comes_back_is_looked_at_from_its_start() -> None:
 def test_the_samples_have_an_end_however_long_a_transaction_stays_open() -> None:
     marks = Bookmarks()
     for n in range(100_000):
-        marks.sample(10, 1000 + n, n)
-    assert len(marks._samples) <= 1024
+        marks.sample(10, 10, 1000 + n, n)
+    assert len(marks._low_horizon._samples) <= 1024
 
 
 def test_a_look_is_complete_when_it_comes_back_short_or_passes_a_bookmark() -> None:
@@ -244,7 +302,7 @@ def test_jobs_of_dead_workers_that_fill_a_claim_raise_no_mark_for_what_was_not_l
         world.begin(others=10)
         world.commit()
         world.sample()
-    assert world.marks._safe_pos == 1
+    assert world.marks._low_horizon.safe_pos == 1
     for _ in range(4):
         world.recover()
     assert world.claim(room=1) == 2

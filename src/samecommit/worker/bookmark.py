@@ -1,16 +1,18 @@
-"""Where in line to look next: a bookmark for each lane, and a low-water mark that trails the commit horizon.
+"""Where in line to look next: a bookmark for each lane, and two low-water marks that trail the commit horizon.
 
 A job gets its place when it is inserted and appears when its transaction commits, so places appear out of order. A worker
 that only looked behind its bookmark would strand them (measured: p99 988 ms); one that always looked from the start would
-walk over everything that was claimed and not yet vacuumed. So each lane has two marks::
+walk over everything that was claimed and not yet vacuumed. So each lane has three marks::
 
-        places given ->  ......xxxxxxxx.xx.xxxx|............
-                         ^low          ^late    ^bookmark
+        places given ->  ..x.........xxxxxxxx.xx.xxxx|............
+                         ^low        ^near   ^late   ^bookmark
         low       below it every transaction that could have taken a place has ended, and it was looked at since
+        near      the same, but for transactions that have been open for long: they are few, and hold `low` back
         bookmark  the last place that this worker claimed
 
-A *forward* claim starts behind the bookmark: right while there is a backlog. A *look-back* claim starts at the low mark and
-finds late commits. The low mark rises only after a look-back that reached past the bookmark (or came back short), to the
+A *forward* claim starts behind the bookmark: right while there is a backlog. A *look-back* starts at the near mark and finds
+late commits; a *deep* look starts at the low mark and finds those of long transactions, too, over all that was claimed
+in the meantime. A low mark rises only after a look from it that reached past the bookmark (or came back short), to the
 place that had been given before a horizon sample whose next transaction id is now behind the oldest open one.
 
 Three details, each worth an order of magnitude in the measurements: the place is the *previous* sample's, since it is read
@@ -29,7 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-Mode = Literal["forward", "look-back", "full"]
+Mode = Literal["forward", "look-back", "deep", "full"]
 _XID_MARGIN = 64
 _MOST_SAMPLES = 512
 LOWEST, HIGHEST = -32768, 32767
@@ -43,6 +45,7 @@ class Lane:
     queue_id: int
     priority: int
     low: int = 0
+    near: int = 0
     bookmark: int = 0
 
 
@@ -54,9 +57,8 @@ class Bookmarks:
         self._order: list[Lane] = []
         self._queues: tuple[int, ...] = ()
         self._turn = 0
-        self._samples: deque[tuple[int, int]] = deque()
+        self._low_horizon, self._near_horizon = _Horizon(), _Horizon()
         self._last_pos = 0
-        self._safe_pos = 0
 
     def watch(self, queue_ids: Iterable[int]) -> None:
         """Look at these queues only; a queue that comes (back) is looked at from its start."""
@@ -79,7 +81,7 @@ class Bookmarks:
     def reset(self) -> None:
         """Forget the marks: the kinds that are asked for have changed."""
         for lane in self.lanes.values():
-            lane.low = lane.bookmark = 0
+            lane.low = lane.near = lane.bookmark = 0
 
     def _arrange(self) -> None:
         self._order = sorted(self.lanes.values(), key=lambda lane: (lane.queue_id, -lane.priority))
@@ -100,14 +102,23 @@ class Bookmarks:
             return [x for x in self._order if x.queue_id >= first] + [x for x in self._order if x.queue_id < first]
         return self._order
 
-    def sample(self, xmin: int, xmax: int, last_pos: int) -> None:
-        """Take a horizon sample, made before the claim whose `claimed` call uses it."""
-        self._samples.append((self._last_pos, xmax + _XID_MARGIN))
+    def sample(self, xmin: int, young_xmin: int, xmax: int, last_pos: int) -> None:
+        """Take a horizon sample, made before the claim whose `claimed` call uses it.
+
+        Args:
+            xmin: the oldest transaction that is open.
+            young_xmin: the oldest that has not been open for long.
+            xmax: the next transaction, or a little before it.
+            last_pos: the last place given.
+        """
+        self._low_horizon.pass_by(xmin, xmax + _XID_MARGIN, self._last_pos)
+        self._near_horizon.pass_by(young_xmin, xmax + _XID_MARGIN, self._last_pos)
         self._last_pos = last_pos
-        while self._samples and self._samples[0][1] <= xmin:
-            self._safe_pos = self._samples.popleft()[0]
-        if len(self._samples) > _MOST_SAMPLES:
-            self._samples = deque(list(self._samples)[::2])
+
+    @property
+    def is_split(self) -> bool:
+        """Whether a look back leaves something to a deep look."""
+        return any(lane.low < lane.near for lane in self._order)
 
     @staticmethod
     def walk(lanes: Sequence[Lane], mode: Mode) -> list[tuple[int, int, int]]:
@@ -117,7 +128,7 @@ class Bookmarks:
         return [
             (lane.queue_id, lane.priority, start)
             for lane in lanes
-            for start in (_HEAD, lane.low if mode == "look-back" else 0)
+            for start in (_HEAD, {"look-back": lane.near, "deep": lane.low, "full": 0}[mode])
         ]
 
     def claimed(self, lanes: Sequence[Lane], places: Sequence[tuple[int, int, int]], *, room: int, mode: Mode) -> bool:
@@ -138,14 +149,35 @@ class Bookmarks:
             is_last = is_full and lane is last
             is_complete = is_complete or (is_last and reached > lane.bookmark)
             if mode != "forward":
-                self._raise(lane, reached, is_last=is_last)
+                self._raise(lane, reached, mode, is_last=is_last)
             lane.bookmark = max(lane.bookmark, reached)
             if is_last:
                 break
         return is_complete
 
-    def _raise(self, lane: Lane, reached: int, *, is_last: bool) -> None:
-        if not is_last:
-            lane.low = max(lane.low, self._safe_pos)
-        elif reached > lane.bookmark:
-            lane.low = max(lane.low, min(self._safe_pos, reached))
+    def _raise(self, lane: Lane, reached: int, mode: Mode, *, is_last: bool) -> None:
+        if is_last and reached <= lane.bookmark:
+            return
+        if mode != "look-back" or lane.near <= lane.low:
+            lane.low = max(lane.low, _at_most(self._low_horizon.safe_pos, reached, is_last))
+        lane.near = max(lane.near, lane.low, _at_most(self._near_horizon.safe_pos, reached, is_last))
+
+
+class _Horizon:
+    """Which places are safe: given before every transaction that a sample could not rule out had ended."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque()
+        self.safe_pos = 0
+
+    def pass_by(self, oldest: int, newest: int, pos: int) -> None:
+        """Note a place with the newest transaction that may have taken one before; ``oldest`` is the oldest still open."""
+        self._samples.append((pos, newest))
+        while self._samples and self._samples[0][1] <= oldest:
+            self.safe_pos = self._samples.popleft()[0]
+        if len(self._samples) > _MOST_SAMPLES:
+            self._samples = deque(list(self._samples)[::2])
+
+
+def _at_most(pos: int, reached: int, is_last: bool) -> int:
+    return min(pos, reached) if is_last else pos

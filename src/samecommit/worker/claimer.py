@@ -28,6 +28,7 @@ _LOOK_BACK_SECONDS = 0.025
 _SAMPLE_SECONDS = 0.01
 _DEAR_SECONDS = 0.003
 _PRECISE_SECONDS = 0.05
+_OLD_SECONDS = 0.5  # a transaction that was there before the last two such times has been open for long
 _FULL_LOOK_SECONDS = 45.0
 _DOUBT_SECONDS = 60.0  # by then the server has noticed that the connection is gone (`session.ALIVE_SETTINGS`)
 _SUSPECT_PATIENCE_SECONDS = 30.0
@@ -68,8 +69,9 @@ class Claimer:
         self._marks = Bookmarks()
         self._cooling_until: dict[str, float] = {}
         self._queue_ids: tuple[int, ...] = ()
-        self._viewed = self._looked_back = -1e9
-        self._look_back_seconds = _LOOK_BACK_SECONDS
+        self._viewed = self._looked_back = self._looked_deep = self._aged = -1e9
+        self._old_xid = self._soon_old_xid = self._xmax = 0
+        self._look_back_seconds = self._deep_seconds = _LOOK_BACK_SECONDS
         self._full_look_at = clock() + _FULL_LOOK_SECONDS * random.random()
         self._is_caught_up = True
         self._sampled = self._precise_at = -1e9
@@ -165,6 +167,8 @@ class Claimer:
         now = self._clock()
         if now >= self._full_look_at:
             return "full"
+        if now - self._looked_deep >= self._deep_seconds and self._marks.is_split:
+            return "deep"
         if self._is_caught_up or now - self._looked_back >= self._look_back_seconds:
             return "look-back"
         return "forward"
@@ -205,8 +209,10 @@ class Claimer:
                 max(_FULL_LOOK_SECONDS * (0.75 + random.random() / 2), 100 * seconds) if is_complete else 10 * seconds
             )
             self._full_look_at = self._looked_back + pause
+        elif mode == "deep":
+            # a long writing transaction keeps the low mark back and makes these dear: spend at most a tenth on them
+            self._looked_deep, self._deep_seconds = self._looked_back, max(_LOOK_BACK_SECONDS, 10 * seconds)
         else:
-            # a long writing transaction keeps the low mark back and makes looks dear: spend at most a tenth on them
             self._look_seconds = seconds
             self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * seconds)
 
@@ -219,9 +225,12 @@ class Claimer:
         is_precise = self._look_seconds > _DEAR_SECONDS and self._clock() - self._precise_at > _PRECISE_SECONDS
         if is_precise:
             self._precise_at = self._clock()
-        values = {"queue_ids": queue_ids, "aboves": aboves, "belows": belows, "is_precise": is_precise}
-        xmin, xmax, last_pos, found = (await self._link.fetch("claim/horizon", **values))[0]
-        self._marks.sample(xmin, xmax, last_pos)
+        if self._sampled - self._aged >= _OLD_SECONDS:
+            self._aged, self._old_xid, self._soon_old_xid = self._sampled, self._soon_old_xid, self._xmax
+        places = {"queue_ids": queue_ids, "aboves": aboves, "belows": belows}
+        rows = await self._link.fetch("claim/horizon", **places, is_precise=is_precise, old_xid=self._old_xid)
+        xmin, young_xmin, self._xmax, last_pos, found = rows[0]
+        self._marks.sample(xmin, young_xmin, self._xmax, last_pos)
         if self._marks.add((lane >> 16, (lane & 0xFFFF) - 0x8000) for lane in found):
             self._has_new_lanes = True
 
