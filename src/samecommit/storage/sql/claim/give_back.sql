@@ -1,6 +1,6 @@
 -- Gives back what this lease has claimed and its worker has not heard of: the answer was lost, or the claim arrived after its
 -- connection was given up (the network keeps what it could not deliver). :known are the claims that it works on. Such a job
--- has never started, so it spends nothing. Locks job rows with SKIP LOCKED, then claim rows; a claim that has no job any
+-- has never started, so it spends nothing and goes to the head of its lane. Locks job rows with SKIP LOCKED, then claim rows; a claim that has no job any
 -- more goes with the next look.
 WITH lost AS (
     SELECT c.claim_id, c.ids
@@ -18,7 +18,7 @@ WITH lost AS (
     ) AS j
 ), back AS (
     UPDATE :"schema".job
-    SET claim_id = NULL, claims = job.claims - 1, pos = CASE WHEN job.pos IS NOT NULL THEN nextval(:'schema.pos_seq') END
+    SET claim_id = NULL, claims = job.claims - 1, pos = CASE WHEN job.pos IS NOT NULL THEN nextval(:'schema.pos_seq') - 4611686018427387904 END
     FROM mine
     WHERE job.id = mine.id AND job.claim_id = mine.claim_id
     RETURNING job.queue_id

@@ -2,4 +2,4 @@
 SELECT CASE j.state WHEN 'held' THEN :"schema".release(j.id, jsonb_build_object('verdict', :verdict::text, 'ref', :reference::text))
                     ELSE j.state END AS outcome
 FROM :"schema".job AS j
-WHERE j.id = :id::bigint AND j.kind = 'deliver:' || :destination::text
+WHERE j.id = :id::bigint AND j.kind = format('deliver:%s', :destination::text)
