@@ -206,7 +206,6 @@ def test_a_day_that_a_live_job_needs_is_kept(dsn: str, jobs: Jobs) -> None:
     assert ages_of(jobs, "body") == ages_of(jobs, "attempt") == []
 
 
-@pytest.mark.session("a detach runs outside a transaction, where a pooled link has no lock_timeout")
 def test_an_open_report_delays_the_drop_and_nobody_else(dsn: str, jobs: Jobs, actor: Actor) -> None:
     make_old_days(jobs, 20)
     enqueue(jobs, 1)

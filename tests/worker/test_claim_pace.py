@@ -41,13 +41,24 @@ def test_a_steady_trickle_gives_the_bell_up_and_outlives_a_few_empty_looks() -> 
     assert not bell.is_idle
     assert [pace.after(0, 100) for _ in range(3)] == [0.002] * 3
     assert not bell.is_idle
-    assert pace.after(0, 100) == 0.005
+    assert pace.after(0, 100) == 0.002
     assert bell.is_idle
+
+
+def test_until_the_bell_is_granted_it_goes_on_looking_since_whoever_began_before_commits_unheard() -> None:
+    pace, bell = _pace()
+    bell.is_idle = True
+    assert [pace.after(0, 100) for _ in range(20)] == [0.002] * 19 + [0.005]
+    pace.after(1, 100)
+    bell.is_held = bell.is_heard = True
+    assert pace.after(0, 100) == 0.005
 
 
 def test_sleeps_double_up_to_the_poll_interval_and_beyond_it_while_commits_are_heard() -> None:
     pace, bell = _pace()
     bell.is_idle = True
+    for _ in range(19):
+        pace.after(0, 100)
     assert [pace.after(0, 100) for _ in range(9)] == [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
     bell.is_heard = True
     assert [pace.after(0, 100) for _ in range(2)] == [2.0, 2.0]

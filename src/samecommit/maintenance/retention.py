@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from samecommit.config import WorkerConfig
+from samecommit.storage.days import drop_day
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.roles import as_keeper
 
@@ -36,11 +37,5 @@ class Retention:
         if old:
             async with as_keeper(self._link):
                 for parent, child, is_pending in old:
-                    await self._drop(parent, child, is_half_detached=is_pending)
+                    await drop_day(self._link, parent, child, is_half_detached=is_pending)
         return _HOUR
-
-    async def _drop(self, parent: str, child: str, *, is_half_detached: bool) -> None:
-        """Detach without blocking writers, then drop: an open report makes this wait for its next turn, and nobody else."""
-        detach = "chore/finish_detach" if is_half_detached else "chore/detach_day"
-        await self._link.define(detach, parent=parent, child=child)
-        await self._link.define("chore/drop_day", child=child)

@@ -6,6 +6,7 @@ Days are made ahead, too, so that a relay alone is enough. Everything here may r
 from __future__ import annotations
 
 from samecommit.clock import Monotonic, monotonic
+from samecommit.storage.days import drop_day
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.roles import as_keeper
 
@@ -45,6 +46,4 @@ class Keeper:
             return
         async with as_keeper(self._link):
             for child, is_half_detached in old:
-                detach = "chore/finish_detach" if is_half_detached else "chore/detach_day"
-                await self._link.define(detach, parent="event", child=child)
-                await self._link.define("chore/drop_day", child=child)
+                await drop_day(self._link, "event", child, is_half_detached=is_half_detached)

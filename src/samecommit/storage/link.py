@@ -32,6 +32,7 @@ Row: TypeAlias = tuple[Any, ...]
 _CONNECT_SECONDS = 10
 _LATE_SECONDS, _PING_SECONDS = 3.0, 5.0
 _FOREVER = 86_400.0
+_POOLED_LOCK_TIMEOUT = "200ms"  # whoever waits for a strong lock makes all others wait behind it
 _UNITS = {"": 0.001, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 _KEEPALIVE: Mapping[str, Any] = {
     "connect_timeout": _CONNECT_SECONDS,
@@ -96,6 +97,7 @@ class AsyncLink:
         self._cursor: psycopg.AsyncRawCursor[Row] | None = None
         self.backend: tuple[int, Any] | None = None
         self.is_pooled = False
+        self.keeper: str | None = None
         self.connects = 0
 
     def __repr__(self) -> str:
@@ -202,12 +204,22 @@ class AsyncLink:
     async def define(self, label: str, **names: str) -> None:
         """Run a statement that takes names instead of values (``:"parent"``), quoted.
 
+        Behind a pooler it runs in a transaction, with the session's settings and `keeper` as its role: no other client's
+        session keeps them, and it waits for no lock without end.
+
         Raises:
             LinkDown, LinkBusy: as `fetch`.
         """
         conn = await self.connection()
         try:
-            await conn.execute(with_names(label, self.schema, **names))
+            if not self.is_pooled:
+                await conn.execute(with_names(label, self.schema, **names))
+                return
+            async with conn.transaction():
+                await conn.execute(as_local_statement({**self._settings, "lock_timeout": _POOLED_LOCK_TIMEOUT}))
+                if self.keeper is not None:
+                    await conn.execute(with_names("roles/become_here", self.schema, keeper=self.keeper))
+                await conn.execute(with_names(label, self.schema, **names))
         except _BUSY as error:
             raise LinkBusy(str(error)) from error
         except _DOWN as error:

@@ -228,11 +228,16 @@ async def as_keeper(link: AsyncLink) -> AsyncGenerator[None, None]:
     if not may_become:
         msg = f"the days belong to role {keeper!r}, which this user may not become: grant it the worker role"
         raise ConfigError(msg)
-    await link.define("roles/become", keeper=keeper)
+    if link.is_pooled:  # a role of the session would be everybody's
+        link.keeper = keeper
+    else:
+        await link.define("roles/become", keeper=keeper)
     try:
         yield
     finally:
-        if link.is_open:  # a connection that was lost took the role with it
+        if link.is_pooled:
+            link.keeper = None
+        elif link.is_open:  # a connection that was lost took the role with it
             await link.define("roles/step_back")
 
 

@@ -7,7 +7,9 @@
     steady    a trickle that 16 looks in a row have found  the same, and the bell is given up: producers that notify with
                                                            each commit wait for one another
     idle      nothing                                      5 ms, doubled up to the poll interval, or to seconds while commits
-                                                           are heard; after a steady trickle not before four empty looks
+                                                           are heard; after a steady trickle not before four empty looks,
+                                                           and every 2 ms for a while until the bell is granted, since whoever
+                                                           began before it was asked for commits unheard
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from samecommit.clock import Monotonic, monotonic
 _PACE_SECONDS, _FIRST_SLEEP = 0.002, 0.005
 _HELD_SLEEP, _HEARD_SLEEP = 3.0, 2.0
 _BUSY_ROWS = 32
-_STEADY_LOOKS, _PATIENT_LOOKS = 16, 4
+_STEADY_LOOKS, _PATIENT_LOOKS, _UNHEARD_LOOKS = 16, 4, 20
 
 
 class Bell(Protocol):
@@ -82,8 +84,10 @@ class Pace:
         self._empty_looks += 1
         if not self._bell.is_idle and self._empty_looks < _PATIENT_LOOKS:
             return _PACE_SECONDS
-        self._idle_looks += 1
         self._bell.set_idle(True)
+        if not self._bell.is_held and self._empty_looks < _UNHEARD_LOOKS:
+            return _PACE_SECONDS
+        self._idle_looks += 1
         longest = self._poll_seconds
         if self._bell.is_heard:
             longest = max(longest, _HELD_SLEEP if self._bell.is_held else _HEARD_SLEEP)

@@ -1,0 +1,2 @@
+-- Becomes the role that owns the days, until the transaction ends.
+SET LOCAL ROLE :"keeper"
