@@ -19,6 +19,7 @@ pytestmark = pytest.mark.pg15
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, GUIDE = DOCS / "reference/sql-contract.md", DOCS / "how-to/enqueue-from-sql.md"
 BEGIN, END = "<!-- signatures: begin (made by tests/contract/test_page.py) -->", "<!-- signatures: end -->"
+INNER = {"store_event"}  # what the client library calls in place of emit and emit_bytes
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -30,7 +31,7 @@ def signatures(conn: psycopg.Connection[Any]) -> str:
     """Return the functions that producers, operators or everybody may call, in the order of the table of rights."""
     lines = []
     for name, roles in FUNCTIONS.items():
-        if "producer" in roles or "operator" in roles:
+        if name not in INNER and ("producer" in roles or "operator" in roles):
             row = conn.execute(
                 "SELECT pg_get_function_arguments(p.oid), pg_get_function_result(p.oid) FROM pg_proc AS p "
                 "WHERE p.proname = %s AND p.pronamespace = 'samecommit'::regnamespace",

@@ -67,7 +67,7 @@ def test_events_are_stored_in_one_statement_before_the_commit(
             events.emit({}, type="three")
         assert names(conn) == []
     assert names(conn) == ["one", "two", "three"]
-    assert sum("emit_bytes" in query["sql"] for query in queries) == 1
+    assert sum("store_event" in query["sql"] for query in queries) == 1
     with atomic():
         pass
     with atomic():

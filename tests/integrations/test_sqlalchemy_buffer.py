@@ -51,7 +51,7 @@ def emits_of(engine: sqlalchemy.Engine) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def note(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if "emit_bytes" in statement:
+        if "store_event" in statement:
             seen.append(statement)
 
     hooks.listen(engine, "before_cursor_execute", note)

@@ -47,6 +47,7 @@ FUNCTIONS: Grants = {
     "enqueue_many": _FOR_PRODUCERS,
     "emit": _FOR_PRODUCERS,
     "emit_bytes": _FOR_PRODUCERS,
+    "store_event": _FOR_PRODUCERS,
     "inbox_once": _FOR_PRODUCERS,
     "inbox_latest": _FOR_PRODUCERS,
     "empty_inbox": _FOR_WORKERS,

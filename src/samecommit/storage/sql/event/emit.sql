@@ -1,7 +1,7 @@
--- Stores one event through the contract's function, in the caller's transaction. Values travel as texts and numbers: a
+-- Stores one event in the caller's transaction. Values travel as texts and numbers: a
 -- codec that an application has set for jsonb or bytea is not met.
-SELECT e.number, e.id
-FROM :"schema".emit_bytes(
+SELECT e.number, e.event_id
+FROM :"schema".store_event(
     type         => :type::text,
     data         => CASE WHEN :is_base64::boolean THEN pg_catalog.decode(:data::text, 'base64')
                          ELSE pg_catalog.convert_to(:data::text, 'UTF8') END,

@@ -137,6 +137,48 @@ VALUES ('outbox_system', (SELECT to_jsonb(system_identifier::text) FROM pg_contr
 SELECT :"schema".make_day(:'schema.event'::regclass, day::date)
 FROM generate_series((now() AT TIME ZONE 'UTC')::date - 1, (now() AT TIME ZONE 'UTC')::date + 14, interval '1 day') AS day;
 
+-- What emit and emit_bytes do. In PL/pgSQL, since PostgreSQL before 18 plans the statement of an SQL function anew in each call.
+CREATE FUNCTION :"schema".store_event(
+    type text, data bytea, key text, id text, source text, subject text, content_type text, version int, extensions jsonb,
+    OUT number bigint, OUT event_id text
+)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_told boolean;
+BEGIN
+    -- Few statements and expressions: each is set up again in every transaction, at a microsecond or more.
+    IF (store_event.type ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}$'
+        AND (store_event.key IS NULL OR store_event.key ~ '^[^[:cntrl:]]{1,200}$')
+        AND octet_length(store_event.data) <= 1048576) IS NOT TRUE THEN
+        PERFORM CASE
+            WHEN coalesce(store_event.type, '') !~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}$' THEN
+                :"schema".refuse('SC004', format('event type %L cannot be used', store_event.type),
+                                 'give 1 to 200 letters, digits and . _ - : / , as in lead.created')
+            WHEN store_event.key !~ '^[^[:cntrl:]]{1,200}$' THEN
+                :"schema".refuse('SC004', format('event key %L cannot be used', left(store_event.key, 250)),
+                                 'give 1 to 200 characters without control characters, or NULL for no order')
+            ELSE
+                :"schema".refuse('SC004', format('event data of %s bytes cannot be stored', octet_length(store_event.data)),
+                                 'give up to 1048576 bytes; store larger ones elsewhere and emit where they are')
+        END;
+    END IF;
+    INSERT INTO :"schema".event AS e
+        (number, lane, version, id, source, type, key, subject, content_type, extensions, data)
+    SELECT n.number,
+           CASE WHEN store_event.key IS NULL THEN n.number ELSE hashtextextended(store_event.key, 0) END & 1023,
+           store_event.version, coalesce(store_event.id, gen_random_uuid()::text), coalesce(store_event.source, 'samecommit'),
+           store_event.type, store_event.key, store_event.subject, store_event.content_type, store_event.extensions,
+           store_event.data
+    FROM (SELECT nextval(:'schema.event_seq')) AS n (number)
+    RETURNING e.number, e.id, CASE
+        WHEN current_setting('samecommit.doorbell', true) = 'off' THEN true
+        WHEN pg_try_advisory_xact_lock_shared(hashoid(:'schema.queue'::regclass), 64) THEN true
+        ELSE pg_notify('samecommit_event_' || (:'schema.queue'::regclass)::oid::text, '') IS NOT NULL
+    END
+    INTO store_event.number, store_event.event_id, is_told;
+END
+$$;
+
 -- Stores an event in the caller's transaction and wakes a sleeping relay. What a destination could never take is refused
 -- here, where its emitter can see it. Emit after the write that locks the event's subject: within a key, the order is that
 -- of the emits under that lock.
@@ -153,36 +195,9 @@ CREATE FUNCTION :"schema".emit_bytes(
 ) RETURNS TABLE (number bigint, id text)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
-    WITH checked AS (
-        SELECT CASE
-            WHEN coalesce(emit_bytes.type, '') !~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}$' THEN
-                :"schema".refuse('SC004', format('event type %L cannot be used', emit_bytes.type),
-                                 'give 1 to 200 letters, digits and . _ - : / , as in lead.created')
-            WHEN emit_bytes.key IS NOT NULL AND emit_bytes.key !~ '^[^[:cntrl:]]{1,200}$' THEN
-                :"schema".refuse('SC004', format('event key %L cannot be used', left(emit_bytes.key, 250)),
-                                 'give 1 to 200 characters without control characters, or NULL for no order')
-            WHEN emit_bytes.data IS NULL OR octet_length(emit_bytes.data) > 1048576 THEN
-                :"schema".refuse('SC004', format('event data of %s bytes cannot be stored', octet_length(emit_bytes.data)),
-                                 'give up to 1048576 bytes; store larger ones elsewhere and emit where they are')
-            ELSE 0
-        END AS verdict
-    ), stored AS (
-        INSERT INTO :"schema".event (number, lane, version, id, source, type, key, subject, content_type, extensions, data)
-        SELECT n.number,
-               CASE WHEN emit_bytes.key IS NULL THEN n.number ELSE hashtextextended(emit_bytes.key, 0) END & 1023,
-               emit_bytes.version, coalesce(emit_bytes.id, gen_random_uuid()::text), coalesce(emit_bytes.source, 'samecommit'),
-               emit_bytes.type, emit_bytes.key, emit_bytes.subject, emit_bytes.content_type, emit_bytes.extensions,
-               emit_bytes.data
-        FROM (SELECT nextval(:'schema.event_seq') AS number FROM checked WHERE verdict = 0) AS n
-        RETURNING event.number, event.id
-    )
-    SELECT stored.number, stored.id
-    FROM stored
-    WHERE CASE
-        WHEN current_setting('samecommit.doorbell', true) = 'off' THEN true
-        WHEN pg_try_advisory_xact_lock_shared(hashoid(:'schema.queue'::regclass), 64) THEN true
-        ELSE pg_notify('samecommit_event_' || (:'schema.queue'::regclass)::oid::text, '') IS NOT NULL
-    END;
+    SELECT e.number, e.event_id
+    FROM :"schema".store_event(emit_bytes.type, emit_bytes.data, emit_bytes.key, emit_bytes.id, emit_bytes.source,
+                               emit_bytes.subject, emit_bytes.content_type, emit_bytes.version, emit_bytes.extensions) AS e;
 END;
 
 -- As emit_bytes, for JSON: what triggers and psql call.
@@ -198,9 +213,9 @@ CREATE FUNCTION :"schema".emit(
 ) RETURNS TABLE (number bigint, id text)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
-    SELECT e.number, e.id
-    FROM :"schema".emit_bytes(emit.type, convert_to(emit.data::text, 'UTF8'), emit.key, emit.id, emit.source, emit.subject,
-                              'application/json', emit.version, emit.extensions) AS e;
+    SELECT e.number, e.event_id
+    FROM :"schema".store_event(emit.type, convert_to(emit.data::text, 'UTF8'), emit.key, emit.id, emit.source, emit.subject,
+                               'application/json', emit.version, emit.extensions) AS e;
 END;
 
 -- The events of one window that are visible now, by transaction id: two index ranges. `from_` is the snapshot before.
