@@ -87,7 +87,7 @@ class Plan:
 def campaign(seed: int, **changes: Any) -> Plan:
     """Return the plan of a run with every kind of fault."""
     plan = Plan(
-        seed=seed, workers=5, concurrency=60, longest=0.2, groups=(1, 5, 20, 50), calm=20.0, every=1.2, quiet=True,
+        seed=seed, workers=5, concurrency=60, longest=0.2, groups=(1, 5, 20, 50), calm=20.0, every=1.05, quiet=True,
         lease=2.5, heartbeat=0.8, reap=0.8, grace=1.0, longs=0.01, kinds=("nap", "nap", "nap", "effect", "doze", "stumble"),
         faults=tuple(FATES), look=20.0,
     )  # fmt: skip
@@ -104,7 +104,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "size": (8, 9),
         "look": 5.0,
     },
-    "full": {"jobs": 510_000, "seconds": 1_750.0},
+    "full": {"jobs": 510_000, "seconds": 1_550.0},
     "release": {"jobs": 5_100_000, "seconds": 17_500.0},
 }
 
