@@ -146,7 +146,13 @@ def rival_unique_keys(storm: Storm, line: Line) -> Steps:
         history = History(storm.folder / f"client-{name}{who}.jsonl")
         history.write("enqueue", type="invoke", keys=order)
         jobs = [
-            {"kind": "nap", "payload": {"key": key, "seconds": 0.0}, "unique_key": key, "max_attempts": 50}
+            {
+                "kind": "nap",
+                "payload": {"key": key, "seconds": 0.0},
+                "unique_key": key,
+                "max_attempts": 50,
+                "delay": "10 s",
+            }
             for key in order
         ]
         try:

@@ -19,6 +19,8 @@ BACKOFF_CAP = 1.0
 LONGEST_WAIT = 5.0
 """After an end of the handler's own that met somebody's lock, seconds: longer than any backoff here."""
 _SAME_MOMENT = 0.005
+RIVALS = "unique_"
+"""How keys begin that rivals enqueue as unique keys, and may enqueue again."""
 FINAL = {"done", "cancelled", "failed"}
 
 
@@ -199,7 +201,10 @@ class _LeaseTimes:
 
 
 def _overlaps(run: Run) -> tuple[int, list[str]]:
-    """Count handlers of one job that ran at once; unlawful when the earlier claim had not been taken away by then."""
+    """Count handlers of one job that ran at once; unlawful when neither claim had been taken away by then.
+
+    A process that was stopped may begin what it had claimed before when it goes on: its claim is gone, and its end is refused.
+    """
     runs: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
     for (job, claim), lines in run.handler_lines.items():
         begun = [line["at"] for line in lines if line["op"] == "start"]
@@ -215,8 +220,8 @@ def _overlaps(run: Run) -> tuple[int, list[str]]:
         for (_, end, claim), (start, _, other) in pairwise(spans):
             if end > start + _SAME_MOMENT:
                 count += 1
-                taken = released.get((job, claim))
-                if claim in run.lease_of and (taken is None or taken > start + _SAME_MOMENT):
+                taken = (released.get((job, one)) for one in (claim, other))
+                if claim in run.lease_of and all(at is None or at > start + _SAME_MOMENT for at in taken):
                     unlawful.append(
                         f"job {job} ran under claims {claim} and {other} at once, and the first was still good"
                     )
@@ -256,7 +261,10 @@ def attempts(run: Run) -> Verdict:
 
 
 def identical(run: Run) -> Verdict:
-    """C6: every acknowledgement of a key names the same job, and a key has one job, however often it was asked for."""
+    """C6: every acknowledgement of a key names the same job, and a key has one job, however often it was asked for.
+
+    A unique key is free again when its job has ended: what counts there is that no two of its jobs lived at once.
+    """
     named: dict[str, set[int]] = defaultdict(set)
     for line in run.clients:
         if line["op"] == "enqueue" and line["type"] == "ok":
@@ -266,10 +274,19 @@ def identical(run: Run) -> Verdict:
     for line in run.audit:
         if line["what"] == "job" and line["op"] == "insert" and line["key"] is not None:
             made[line["key"]].add(line["job_id"])
+    for key, ids in [*named.items()]:
+        if key.startswith(RIVALS) and not _lived_at_once(run, ids | made[key]):
+            del named[key], made[key]
     faults = [f"{key} was acknowledged as jobs {sorted(ids)}" for key, ids in named.items() if len(ids) > 1]
     faults += [f"{key} was stored as jobs {sorted(ids)}" for key, ids in made.items() if len(ids) > 1]
     faults += [f"{key} was acknowledged as {ids} and is {made[key]}" for key, ids in named.items() if ids != made[key]]
     return Verdict("C6", faults, {"keys": len(named)})
+
+
+def _lived_at_once(run: Run, ids: set[int]) -> bool:
+    lives = sorted((run.lives[job_id][0]["at"], run.lives[job_id]) for job_id in ids if job_id in run.lives)
+    ends = [next((line["at"] for line in life if line["op"] == "delete"), float("inf")) for _, life in lives]
+    return any(end > begin for end, (begin, _) in zip(ends, lives[1:], strict=False))
 
 
 def innocent_holds(run: Run) -> list[str]:

@@ -265,3 +265,34 @@ async def test_a_worker_that_lost_its_server_goes_on_when_it_is_back(app: App, j
                 "WHERE application_name LIKE 'samecommit %%' AND pid <> pg_backend_pid()"
             )
             await jobs.ended(app.enqueue(work.job()).id, timeout_seconds=20)
+
+
+async def test_a_process_that_stood_still_starts_nothing_before_its_lease_is_confirmed(app: App, jobs: Jobs) -> None:
+    started: list[int] = []
+
+    @app.task()
+    async def work(n: int) -> None:
+        started.append(n)
+
+    async with running_worker(app) as worker:
+        is_overdue = True
+        worker.executor._is_overdue = lambda: is_overdue
+        job_id = app.enqueue(work.job(1)).id
+        await until(lambda: len(worker.executor.waiting) == 1)
+        await worker.executor.look()
+        assert started == []
+        is_overdue = False
+        assert (await jobs.ended(job_id))["state"] == "done"
+
+
+async def test_a_lease_is_overdue_by_the_clock_that_goes_on_while_the_process_is_stopped(app: App) -> None:
+    @app.task()
+    async def work() -> None: ...
+
+    worker = app.worker()
+    worker._build()
+    found = [worker.heartbeat.is_overdue]  # nothing was heard yet
+    for seconds in (29.0, 31.0):
+        worker.heartbeat._beaten = worker.heartbeat._clock() - seconds
+        found.append(worker.heartbeat.is_overdue)
+    assert found == [True, False, True]

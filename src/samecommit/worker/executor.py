@@ -57,6 +57,7 @@ class Executor:
         on_room: called when there is room to claim more.
         on_exhausted: called when no thread is left that could run a plain function.
         apart: runs tasks in child processes; None when no task asks for it.
+        is_overdue: whether the lease may have run out: then nothing is started.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class Executor:
         on_room: Callable[[], None],
         on_exhausted: Callable[[], None] = lambda: None,
         apart: Apart | None = None,
+        is_overdue: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config, self._tasks, self._host = config, tasks, host
+        self._is_overdue = is_overdue
         self._ends, self._signals, self._on_room = ends, signals, on_room
         self.running: dict[int, Attempt] = {}
         self.waiting: deque[Attempt] = deque()
@@ -124,6 +127,8 @@ class Executor:
 
     def _start_next(self) -> None:
         running, waiting, most = self.running, self.waiting, self._config.concurrency
+        if waiting and self._is_overdue():
+            return  # this process stood still: what waits here may be running elsewhere by now
         while waiting and len(running) < most:
             attempt = waiting.popleft()
             running[attempt.id] = attempt
@@ -313,6 +318,8 @@ class Executor:
         """Stop what is over its time, abandon what does not stop, measure the rate; one turn."""
         loop = asyncio.get_running_loop()
         now = self._now = loop.time()
+        if self.waiting and self._loop is not None:
+            self._start_next()  # what was held back while the lease was overdue
         for attempt in list(self.running.values()):
             if attempt.stop_reason is not None:
                 if now - attempt.stopped > _ABANDON_SECONDS:

@@ -73,6 +73,11 @@ class Heartbeat(threading.Thread):
         self._now = threading.Event()
         self.loop_moved = clock()
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the lease has run out by this process's own clock, which goes on while the process is stopped."""
+        return self._clock() - self._beaten > self._config.lease_seconds
+
     def run(self) -> None:
         """Register and beat until `finish`."""
         pause = 0.1
@@ -85,7 +90,7 @@ class Heartbeat(threading.Thread):
                 wait = pause * (0.5 + random.random() / 2)
                 pause = min(pause * 2, 2.0)
                 self._signals.emit(ServiceFailed(service="heartbeat", error=str(error).strip(), retry_seconds=wait))
-            if self._lease_id is not None and self._clock() - self._beaten > self._config.lease_seconds:
+            if self._lease_id is not None and self.is_overdue:
                 self._lose("the server could not be reached for as long as the lease lasts")
             self._now.wait(wait)
             self._now.clear()

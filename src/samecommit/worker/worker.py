@@ -161,6 +161,7 @@ class Worker:
             on_room=lambda: self._services["claimer"].wake(),
             on_exhausted=self._wear_out,
             apart=self._make_apart(),
+            is_overdue=lambda: self.heartbeat.is_overdue,
         )
         self._bell = Doorbell(self._link("bell"), on_grant=lambda: self._services["claimer"].wake())
         self.claimer = Claimer(
