@@ -300,6 +300,32 @@ async def test_an_idle_worker_hears_of_every_way_into_the_line(app: App, jobs: J
             assert time.monotonic() - began < 1.5, way  # less than the sleep of a worker that holds its bells
 
 
+async def test_a_job_that_was_locked_while_claims_passed_by_starts_soon_after(
+    app: App, dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    started: list[int] = []
+
+    @app.task()
+    async def work(n: int) -> None:
+        started.append(n)
+        await asyncio.sleep(0.02)
+
+    ids = [app.enqueue(work.job(n)).id for n in range(300)]
+    async with running_worker(app, concurrency=5) as worker:
+        await until(lambda: len(started) > 50, timeout_seconds=30)
+        for _ in range(100):  # the marks keep that many transactions behind
+            conn.execute("SELECT pg_current_xact_id()")
+        with psycopg.connect(dsn) as stranger:
+            row = stranger.execute(
+                "SELECT pos FROM samecommit.job WHERE id = %s AND claims = 0 FOR UPDATE SKIP LOCKED", [ids[299]]
+            ).fetchone()
+            assert row is not None
+            pos = row[0]
+            await until(lambda: len(started) == 299, timeout_seconds=30)
+            await until(lambda: all(lane.low >= pos for lane in worker.claimer._marks.lanes.values()))
+        await until(lambda: 299 in started, timeout_seconds=8)
+
+
 async def test_jobs_of_a_dead_worker_start_before_the_backlog_and_in_their_order(
     app: App, jobs: Jobs, conn: psycopg.Connection[Any]
 ) -> None:

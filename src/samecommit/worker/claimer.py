@@ -30,6 +30,7 @@ _DEAR_SECONDS = 0.003
 _PRECISE_SECONDS = 0.05
 _OLD_SECONDS = 0.5  # a transaction that was there before the last two such times has been open for long
 _FULL_LOOK_SECONDS = 45.0
+_QUICK_FULL_LOOK_SECONDS = 2.0
 _DOUBT_SECONDS = 60.0  # by then the server has noticed that the connection is gone (`session.ALIVE_SETTINGS`)
 _SUSPECT_PATIENCE_SECONDS = 30.0
 _SUSPECT_PAUSE = 3.0  # times what a turn with suspects took: they get a quarter of the time beside other work
@@ -72,7 +73,7 @@ class Claimer:
         self._viewed = self._looked_back = self._looked_deep = self._aged = -1e9
         self._old_xid = self._soon_old_xid = self._xmax = 0
         self._look_back_seconds = self._deep_seconds = _LOOK_BACK_SECONDS
-        self._full_look_at = clock() + _FULL_LOOK_SECONDS * random.random()
+        self._full_look_at = clock() + _QUICK_FULL_LOOK_SECONDS * random.random()
         self._is_caught_up = True
         self._sampled = self._precise_at = -1e9
         self._look_seconds = 0.0
@@ -204,10 +205,10 @@ class Claimer:
         self._looked_back = self._clock()
         seconds = self._looked_back - began
         if mode == "full":
-            # under a pinned horizon it walks over all that was claimed since: not once more than needed, at most a hundredth
-            pause = (
-                max(_FULL_LOOK_SECONDS * (0.75 + random.random() / 2), 100 * seconds) if is_complete else 10 * seconds
-            )
+            # what somebody's lock let it pass over is behind the marks, so it comes soon where it is quick; under a pinned
+            # horizon it walks over all that was claimed since: not once more than needed, at most a hundredth of the time
+            soon = min(max(_QUICK_FULL_LOOK_SECONDS, 200 * seconds), _FULL_LOOK_SECONDS)
+            pause = max(soon * (0.75 + random.random() / 2), 100 * seconds) if is_complete else 10 * seconds
             self._full_look_at = self._looked_back + pause
         elif mode == "deep":
             # a long writing transaction keeps the low mark back and makes these dear: spend at most a tenth on them
