@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="throw the dice of tests/faults as in the run that printed this")
     parser.addoption("--full", action="store_true", help="with -m faults: the long storms too")
     parser.addoption("--deploys", type=int, default=200, help="with --full: how many SIGTERMs, 200 by default")
+    parser.addoption("--result", help="with --deploys: write what they came to there, as JSON")
     parser.addoption(
         "--pooler", action="store_true", help="put PgBouncer in transaction mode before the databases of all tests"
     )

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.faults.nursery import ROOT, Forked, nursery
 from tests.support.history import Line, read
 
-ROOT = Path(__file__).parents[2]
 CONFIG: Mapping[str, Any] = {
     "concurrency": 50,
     "lease_seconds": 3.0,
@@ -39,7 +39,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0, what: str = ""
 class Member:
     """One worker process."""
 
-    def __init__(self, name: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, name: str, folder: Path, process: subprocess.Popen[bytes] | Forked) -> None:
         self.name, self.process = name, process
         self.file = folder / f"{name}.jsonl"
         self.is_paused = False
@@ -118,21 +118,12 @@ class Crew:
             "booted": time.time() - time.monotonic(),
             "config": {**self.config, **config},
         }
-        environ = {
-            **os.environ,
-            "SAMECOMMIT_MEMBER": json.dumps(told),
-            "SAMECOMMIT_FAULTS": faults,
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
-            **(environment or {}),
-        }
-        with (self.folder / f"{name}.err").open("wb") as errors:
-            process = subprocess.Popen(
-                [*within, sys.executable, "-m", "tests.faults.member"],
-                cwd=ROOT,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stderr=errors,
-            )
+        path = self.folder / f"{name}.err"
+        process: subprocess.Popen[bytes] | Forked
+        if within or environment:
+            process = _fresh(told, faults, path, within, environment or {})
+        else:
+            process = nursery().start(told, faults, path)
         self.members.append(Member(name, self.folder, process))
         self._living.append(self.members[-1])
         return self.members[-1]
@@ -160,6 +151,22 @@ class Crew:
     def errors(self) -> str:
         """What they wrote on standard error."""
         return "".join((self.folder / f"{member.name}.err").read_text() for member in self.members)
+
+
+def _fresh(
+    told: Mapping[str, Any], faults: str, errors: Path, within: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start one that has an environment of its own from its first instruction on."""
+    environ = {
+        **os.environ,
+        "SAMECOMMIT_MEMBER": json.dumps(told),
+        "SAMECOMMIT_FAULTS": faults,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        **environment,
+    }
+    command = [*within, sys.executable, "-m", "tests.faults.member"]
+    with errors.open("wb") as file:
+        return subprocess.Popen(command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stderr=file)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from tests.faults.fates import Steps, fate
+from tests.faults.locks import LANDED, UNCLAIMED, enqueue_locked, lock_running, those_that_worked
 from tests.support.history import Line
 
 if TYPE_CHECKING:
     from tests.faults.storm import Storm
+
+_numbers = itertools.count()
 
 
 def _restarts(storm: Storm, line: Line, how: Callable[[], None]) -> Steps:
@@ -85,9 +89,24 @@ def locked_leases(storm: Storm, line: Line) -> Steps:
 
 @fate("locked rows", alone="server", is_rare=True)
 def locked_rows(storm: Storm, line: Line) -> Steps:
-    """A stranger's locks on jobs that run."""
-    statement = "SELECT FROM samecommit.job WHERE claim_id IS NOT NULL LIMIT 50 FOR UPDATE SKIP LOCKED"
-    return (yield from _holds(storm, line, [statement], 2.0))
+    """A stranger's locks on jobs in line, which claims pass over, and on jobs that run, whose ends wait and land."""
+    line["is_down"] = True
+    try:
+        with psycopg.connect(storm.dsn, connect_timeout=5, application_name="stranger") as conn:
+            in_line = enqueue_locked(conn, storm.folder, f"locked_{next(_numbers)}", 10)
+            running = lock_running(conn, 50)
+            yield 2.0
+            waiting = those_that_worked(conn, running)
+    except psycopg.Error:
+        return 0
+    line["until"], until = time.time(), time.monotonic() + 30
+    while (landed := storm.ask(LANDED, waiting)) != [(len(waiting[0]),)] and time.monotonic() < until:
+        yield 0.2
+    while (left := storm.ask(UNCLAIMED, [in_line])) != [(0,)] and time.monotonic() < until:
+        yield 0.2
+    if left != [(0,)]:
+        storm.complain(f"of jobs in line that had been locked these were not claimed within 30 s: {left}")
+    return int(landed[0][0]) if landed and in_line else 0
 
 
 @fate("pinned horizon", alone="pin", is_rare=True)

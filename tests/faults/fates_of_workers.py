@@ -65,11 +65,20 @@ def dies_after_an_end(storm: Storm, line: Line) -> Steps:
 
 def _pauses(storm: Storm, line: Line, victim: Member, seconds: float) -> Steps:
     line["file"] = victim.name
-    victim.pause()
-    yield seconds
-    if victim.is_alive:
-        victim.resume()
+    yield from _stopped(line, [victim], seconds)
     return 1
+
+
+def _stopped(line: Line, victims: list[Member], seconds: float) -> Steps:
+    """Stop them and let them go on; the judge wants to know who was stopped, and when they were woken."""
+    for victim in victims:
+        victim.pause()
+    yield seconds
+    line["stopped"], line["woken"] = [victim.name for victim in victims], time.time()
+    for victim in victims:
+        if victim.is_alive:
+            victim.resume()
+    return len(victims)
 
 
 @fate("stop")
@@ -108,13 +117,7 @@ def stop_of_all(storm: Storm, line: Line) -> Steps:
     """SIGSTOP of every worker past the lease, then all go on at once."""
     victims = storm.crew.alive
     line["is_down"] = True
-    for victim in victims:
-        victim.pause()
-    yield storm.plan.lease + 1.0
-    for victim in victims:
-        if victim.is_alive:
-            victim.resume()
-    return len(victims)
+    return (yield from _stopped(line, victims, storm.plan.lease + 1.0))
 
 
 def _told_to_stop(storm: Storm, line: Line, numbers: list[tuple[float, int]]) -> Steps:

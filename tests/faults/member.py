@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +221,9 @@ async def work(worker: Worker, diary: Diary) -> None:
     diary.history.write("totals", refused=worker.completer.refused, written=worker.completer.written)
 
 
-def main() -> None:
-    """Be what the environment says."""
+def main(told: Mapping[str, Any]) -> None:
+    """Be what one is told to be."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    told = json.loads(os.environ["SAMECOMMIT_MEMBER"])
     if told.get("broken"):
         module = importlib.import_module(f"tests.faults.broken.{told['broken']}")
         getattr(module, "apply", lambda: None)()  # what is broken may be the client
@@ -241,4 +241,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(os.environ["SAMECOMMIT_MEMBER"]))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ _LAWFUL_EXITS = {0, -9, -15, -2, 1, -11, 9, DOOMED}
 _MEANT_TO_BE_HELD = ("crash_", "vanish_", "poison_")
 _ENOUGH = 3
 """A kind that came so often must have been seen; in a run of so many faults for each kind, each must have come."""
+_PRODUCER = re.compile(r"client-p[0-9]+")
 _CAMPAIGN_SLACK = 2.0
 """What overlapping faults may add to the reaper's time: its owner may be paused, its connection cut, the table locked."""
 
@@ -45,6 +47,7 @@ class Outcome:
     verdicts: list[Verdict]
     kinds: dict[str, dict[str, int]]
     recovery: dict[str, dict[str, float]]
+    slowest: dict[str, float]
 
     @property
     def faults(self) -> list[str]:
@@ -83,6 +86,7 @@ class Outcome:
                 "checks": {verdict.check: dict(verdict.counts) for verdict in self.verdicts},
                 "kinds": self.kinds,
                 "recovery": self.recovery,
+                "slowest": self.slowest,
                 "wrong": self.faults,
             },
             indent=1,
@@ -97,13 +101,15 @@ class Outcome:
             f"{name:>36} injected {kind['injected']:4} seen {kind['seen']:6}" for name, kind in self.kinds.items()
         ]
         lines += [f"{name}: {json.dumps(values)}" for name, values in self.recovery.items()]
+        lines += [f"slowest back at the rate: {json.dumps(self.slowest)}"]
         return "\n".join([*lines, *self.faults])
 
 
 def judged(run: Run, plan: Plan, folder: Path) -> Outcome:
     """Make all checks of a storm, and those that it was one."""
     kinds = _kinds(run, plan)
-    recovery = _recovery(run, plan)
+    rate, returns = back_at_rate(run, plan)
+    recovery = _recovery(run, rate, returns)
     slack = _CAMPAIGN_SLACK if plan.is_campaign else 0.0
     found = [*judge(run), *judge_health(run, lease=plan.lease, reap=plan.reap + slack, planned=PLANNED)]
     holds = [f"innocent: {held}" for held in innocent_holds(run) if not held.startswith(_MEANT_TO_BE_HELD)]
@@ -115,7 +121,7 @@ def judged(run: Run, plan: Plan, folder: Path) -> Outcome:
         Verdict("recovery", _slow(recovery) if plan.is_campaign and _is_many(kinds) else []),
         Verdict("holds", holds, {"held": len(holds)}),
     ]
-    return Outcome(plan=plan, verdicts=found, kinds=kinds, recovery=recovery)
+    return Outcome(plan=plan, verdicts=found, kinds=kinds, recovery=recovery, slowest=_slowest(returns))
 
 
 def _kinds(run: Run, plan: Plan) -> dict[str, dict[str, int]]:
@@ -174,7 +180,8 @@ def _exits(run: Run) -> tuple[list[str], dict[str, int]]:
 # ------------------------------------------------------------------------------------------------------------- recovery
 
 
-def _spread(values: Iterable[float]) -> dict[str, float]:
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """Give how many there are, the middle one, the one that 95 % do not exceed, and the worst."""
     ordered = sorted(values)
     if not ordered:
         return {"n": 0}
@@ -186,48 +193,63 @@ def _spread(values: Iterable[float]) -> dict[str, float]:
     }
 
 
-def _recovery(run: Run, plan: Plan) -> dict[str, dict[str, float]]:
-    rate, returns = back_at_rate(run, plan)
+def _recovery(run: Run, rate: float, returns: list[tuple[float, str]]) -> dict[str, dict[str, float]]:
     figures = {
-        "jobs taken from a killed worker": _spread(reap_delays(run)),
-        "a killed worker's job started elsewhere": _spread(restarts_elsewhere(run)),
-        "first claim after the server was back": _spread(
+        "jobs taken from a killed worker": spread(reap_delays(run)),
+        "a killed worker's job started elsewhere": spread(restarts_elsewhere(run)),
+        "first claim after the server was back": spread(
             first_claims_after(run, "crash", "fast restart", "killed backend")
         ),
-        "back at 80 % of the undisturbed rate": _spread(returns) | {"undisturbed jobs per second": round(rate, 1)},
-        "stopped after a signal": _spread(line["seconds"] for line in run.faults if "seconds" in line),
+        "back at 80 % of the undisturbed rate": spread(seconds for seconds, _ in returns)
+        | {"undisturbed jobs per second": round(rate, 1)},
+        "stopped after a signal": spread(line["seconds"] for line in run.faults if "seconds" in line),
     }
     for link in ("claim", "finish", "heartbeat", "listen"):
         noticed = [line["noticed"] for line in run.faults_of(f"silent {link}")]
-        figures[f"silent {link} noticed"] = _spread(noticed)
+        figures[f"silent {link} noticed"] = spread(noticed)
     return figures
 
 
-def back_at_rate(run: Run, plan: Plan, window: float = 5.0) -> tuple[float, list[float]]:
+def back_at_rate(run: Run, plan: Plan, window: float = 5.0) -> tuple[float, list[tuple[float, str]]]:
     """From the end of each fault to the end of the first window in which at least 80 % of the undisturbed rate was done.
 
-    The undisturbed rate is that of the calm beginning. Faults that no whole window follows before the last enqueue do
-    not count: there was nothing to do any more.
+    The undisturbed rate is that of the calm beginning. Faults that no whole window follows before the first producer has
+    said its last do not count: there was less to do from then on. What fates enqueue is no part of the rate.
+
+    Returns:
+        The rate in jobs a second; and the seconds and the kind of each fault.
     """
     ends = [float(line["at"]) for line in run.ends]
-    oks = [float(line["at"]) for line in run.clients if line["op"] == "enqueue" and line["type"] == "ok"]
+    oks: dict[str, list[float]] = defaultdict(list)
+    for line in run.clients:
+        if line["op"] == "enqueue" and line["type"] == "ok" and _PRODUCER.fullmatch(line["file"]):
+            oks[line["file"]].append(float(line["at"]))
     faults = [line for line in run.faults if line["op"] == "fault"]
     if not ends or not oks or not faults or plan.calm < 10:
         return 0.0, []
-    calm_from, calm_to, fed_to = oks[0] + 3.0, oks[0] + plan.calm - 1.0, oks[-1]
+    fed_from, fed_to = min(times[0] for times in oks.values()), min(times[-1] for times in oks.values())
+    calm_from, calm_to = fed_from + 3.0, fed_from + plan.calm - 1.0
     rate = (bisect_left(ends, calm_to) - bisect_left(ends, calm_from)) / (calm_to - calm_from)
-    returns: list[float] = []
+    returns: list[tuple[float, str]] = []
     for line in faults:
         at = float(line["until"])
         while at + window <= fed_to:
             if bisect_left(ends, at + window) - bisect_left(ends, at) >= 0.8 * rate * window:
-                returns.append(at + window - float(line["until"]))
+                returns.append((at + window - float(line["until"]), line["kind"]))
                 break
             at += 0.5
         else:
             if float(line["until"]) + 60 + window <= fed_to:
-                returns.append(fed_to - float(line["until"]))
+                returns.append((fed_to - float(line["until"]), line["kind"]))
     return rate, returns
+
+
+def _slowest(returns: list[tuple[float, str]]) -> dict[str, float]:
+    """Give the five kinds of fault after which it took longest until the rate was back, with the longest time of each."""
+    longest: dict[str, float] = {}
+    for seconds, kind in returns:
+        longest[kind] = round(max(seconds, longest.get(kind, 0.0)), 1)
+    return dict(sorted(longest.items(), key=lambda item: -item[1])[:5])
 
 
 _TARGETS = {

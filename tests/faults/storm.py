@@ -23,8 +23,9 @@ from typing import Any
 import psycopg
 from tests.faults import fates_of_jobs, fates_of_links, fates_of_servers, fates_of_workers
 from tests.faults.arena import ROLE, Arena, arena
-from tests.faults.crew import ROOT, Crew, Member, crew
+from tests.faults.crew import Crew, Member, crew
 from tests.faults.fates import FATES, Mix, Steps
+from tests.faults.nursery import ROOT
 from tests.faults.producer import Producer
 from tests.faults.proxy import Proxy, proxy
 from tests.support import history_audit
@@ -51,6 +52,8 @@ class Plan:
         period: how long one set of kinds lasts, from and to.
         size: kinds in a set, from and to.
         quiet: whether one period in four has no faults.
+        drain_seconds: until what is left counts as left.
+        stop_seconds: beyond the grace, until a worker that was told to stop counts as one that never does.
         look: between two samples of the ledger.
     """
 
@@ -74,6 +77,7 @@ class Plan:
     kinds: tuple[str, ...] = ("nap",)
     faults: tuple[str, ...] = ("kill", "stop", "crash")
     drain_seconds: float = 240.0
+    stop_seconds: float = 10.0
     look: float = 1.0
     meddles: bool = True
     broken: str | None = None
@@ -276,10 +280,11 @@ class Storm:
                 member.resume()
         time.sleep(0.1)
         history_audit.wait_for_the_dead(self.dsn, len(self.crew.living), self.plan.lease + self.plan.reap + 2)
+        patience = self.plan.grace + self.plan.stop_seconds
         try:
-            self.crew.stop(self.plan.grace + 10)
+            self.crew.stop(patience)
         except subprocess.TimeoutExpired:
-            self.complain(f"{self.crew.living} did not stop within {self.plan.grace + 10:g} s")
+            self.complain(f"{self.crew.living} did not stop within {patience:g} s")
         for conn in (self._lively, self._admin):
             if conn is not None:
                 conn.close()

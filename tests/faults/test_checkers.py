@@ -231,6 +231,31 @@ def test_two_handlers_at_once_are_lawful_after_a_lost_lease_only() -> None:
     assert "at once" in leases_exclude(story.say("end", 1, 11, 1).run()).faults[0]
 
 
+def late_start(*, woken: float) -> Story:
+    """A worker is stopped with a claim that is lost meanwhile, another runs the job, and the first begins it too."""
+    story = Story().lease(1).lease(2, 30.0).enqueue(1).claim(1, 11, 1).wait(3.5).release(1, REAPER)
+    story.claim(1, 21, 2).say("start", 1, 21, 2).wait(1.0)
+    at = story.now - woken
+    story.faults.append({"op": "fault", "kind": "stop", "at": at, "stopped": ["worker-1"], "woken": at})
+    return story.say("start", 1, 11, 1).say("end", 1, 21, 2)
+
+
+def test_a_start_under_a_lost_claim_beside_its_owner_is_lawful_just_after_its_process_was_woken_only() -> None:
+    verdict = leases_exclude(late_start(woken=0.05).run())
+    assert (verdict.faults, verdict.counts["overlaps"]) == ([], 1)
+    for story in (late_start(woken=1.2), late_start(woken=-0.2)):
+        assert "at once" in leases_exclude(story.run()).faults[0]
+    story = late_start(woken=0.05)
+    story.faults[0]["stopped"] = ["worker-2"]
+    assert "at once" in leases_exclude(story.run()).faults[0]
+
+
+def test_a_third_handler_beside_the_first_is_caught_though_the_second_had_ended() -> None:
+    story = Story().lease(1, 30.0).enqueue(1).claim(1, 11, 1).say("start", 1, 11, 1)
+    story.say("start", 1, 12, 1).say("end", 1, 12, 1).say("start", 1, 13, 1).say("end", 1, 13, 1).say("end", 1, 11, 1)
+    assert len(leases_exclude(story.run()).faults) == 2
+
+
 def test_attempts_that_jump_or_pass_the_most_are_caught() -> None:
     story = Story().lease(1).enqueue(1).claim(1, 11, 1).release(1, spends=2)
     assert "at once" in attempts(story.run()).faults[0]

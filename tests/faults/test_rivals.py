@@ -12,6 +12,7 @@ import pytest
 from tests.faults.arena import Arena
 from tests.faults.crew import Crew
 from tests.faults.judging import attempts_of, conclude
+from tests.faults.locks import enqueue_locked, lock_running, those_that_worked
 from tests.faults.producer import Producer
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -93,3 +94,32 @@ def test_rivals_that_lock_jobs_in_any_order_deadlock_one_another_only(
     troubles = [line["error"] for line in run.handlers if line["op"] == "trouble"]
     assert not [error for error in troubles if "deadlock" in error]
     assert max(attempts_of(run).values()) <= 1  # of those that stumble
+
+
+def test_claims_pass_over_locked_jobs_in_line_and_ends_of_locked_ones_land(
+    dsn: str, folder: Path, workers: Crew, seed: int
+) -> None:
+    member = workers.start()
+    member.wait_until("lease")
+    load = Producer(dsn, folder, "p", count=600, seconds=6, longest=0.2, seed=seed, kinds=("nap", "doze"))
+    load.start()
+    member.wait_until("end", count=50)
+    with psycopg.connect(dsn, application_name="stranger") as conn:
+        in_line = enqueue_locked(conn, folder, "locked", 10)
+        running = lock_running(conn, 20)
+        began = len(member.lines("start"))
+        member.wait_until("start", count=began + 100)
+        time.sleep(1.0)
+        waiting = those_that_worked(conn, running)
+    unlocked = time.time()
+    run = conclude(dsn, folder, workers)
+    ends = {(line["job_id"], line["new_claim"]): line["at"] for line in run.ends}
+    landed = [ends[pair] - unlocked for pair in zip(*waiting, strict=True)]
+    claimed = [line["at"] - unlocked for line in run.claims if line["job_id"] in in_line]
+    print(
+        f"{len(landed)} ends landed after {max(landed):.2f} s, {len(claimed)} jobs claimed after {max(claimed):.2f} s"
+    )
+    assert len(landed) >= 5
+    assert 0 < min(landed) <= max(landed) <= 2
+    assert len(claimed) == 10
+    assert 0 < min(claimed) <= max(claimed) <= 4

@@ -6,10 +6,11 @@ returns a `Verdict`; its counts say how much there was to judge, so that a check
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from typing import NamedTuple
 
 from tests.support.history import Line, Run, is_claim, is_release
 
@@ -19,6 +20,8 @@ BACKOFF_CAP = 1.0
 LONGEST_WAIT = 5.0
 """After an end of the handler's own that met somebody's lock, seconds: longer than any backoff here."""
 _SAME_MOMENT = 0.005
+_AWAKE = 1.0
+"""How long a process that was stopped takes to say what it was about to, once it goes on, seconds."""
 RIVALS = "unique_"
 """How keys begin that rivals enqueue as unique keys, and may enqueue again."""
 FINAL = {"done", "cancelled", "failed"}
@@ -201,31 +204,56 @@ class _LeaseTimes:
 
 
 def _overlaps(run: Run) -> tuple[int, list[str]]:
-    """Count handlers of one job that ran at once; unlawful when neither claim had been taken away by then.
+    """Count handlers of one job that ran at once; lawful when the one that began first had lost its claim by then.
 
-    A process that was stopped may begin what it had claimed before when it goes on: its claim is gone, and its end is refused.
+    One more may be: a process that is stopped between its last look at the lease and a handler's first word begins it when it
+    goes on, though others have the job by now. Its end is refused. So that one must have lost its claim, and must
+    have been woken just before.
     """
-    runs: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    runs: dict[int, list[_Span]] = defaultdict(list)
     for (job, claim), lines in run.handler_lines.items():
-        begun = [line["at"] for line in lines if line["op"] == "start"]
+        begun = [line for line in lines if line["op"] == "start"]
         if begun:
-            ended = [line["at"] for line in lines if line["op"] == "end"]
-            runs[job].append((begun[0], ended[-1] if ended else begun[0], claim))
+            ended = [line["at"] for line in lines if line["op"] in {"end", "error"}]
+            at = begun[0]["at"]
+            runs[job].append(_Span(at, ended[-1] if ended else at, claim, begun[0].get("file", "")))
     released = {
         (job, line["old_claim"]): line["at"] for job, life in run.lives.items() for line in life if is_release(line)
     }
+    woken = _woken(run)
     count, unlawful = 0, []
     for job, spans in runs.items():
         spans.sort()
-        for (_, end, claim), (start, _, other) in pairwise(spans):
-            if end > start + _SAME_MOMENT:
+        for n, second in enumerate(spans):
+            for first in spans[:n]:
+                if first.end <= second.start + _SAME_MOMENT:
+                    continue
                 count += 1
-                taken = (released.get((job, one)) for one in (claim, other))
-                if claim in run.lease_of and all(at is None or at > start + _SAME_MOMENT for at in taken):
+                is_taken = released.get((job, first.claim), math.inf) <= second.start + _SAME_MOMENT
+                is_late = released.get((job, second.claim), math.inf) <= second.start and any(
+                    0 <= second.start - at <= _AWAKE for at in woken[second.file]
+                )
+                if first.claim in run.lease_of and not is_taken and not is_late:
                     unlawful.append(
-                        f"job {job} ran under claims {claim} and {other} at once, and the first was still good"
+                        f"job {job} ran under claims {first.claim} and {second.claim} at once, and the first was still good"
                     )
     return count, unlawful
+
+
+class _Span(NamedTuple):
+    start: float
+    end: float
+    claim: int
+    file: str
+
+
+def _woken(run: Run) -> dict[str, list[float]]:
+    """When each process that had been stopped went on."""
+    woken: dict[str, list[float]] = defaultdict(list)
+    for fault in run.faults:
+        for name in fault.get("stopped", ()):
+            woken[name].append(fault["woken"])
+    return woken
 
 
 def attempts(run: Run) -> Verdict:
