@@ -52,7 +52,13 @@ PAIRS = {"ids": list(range(101, 201)), "claim_ids": [7] * 100}
 NOTHING: dict[str, Any] = {"ids": [], "claim_ids": []}
 SETTLE = "outcomes states delays spends errors hold_datas hold_untils records run_ats"
 HEAD = -(2**63)
-LANES = {"queue_ids": [1] * 4, "priorities": [5, 5, 0, 0], "starts": [HEAD, 0, HEAD, 0], "kinds": ["work"]}
+LANES = {
+    "queue_ids": [1] * 4,
+    "priorities": [5, 5, 0, 0],
+    "starts": [HEAD, 0, HEAD, 0],
+    "sures": [0] * 4,
+    "kinds": ["work"],
+}
 
 HOT = [
     Hot("claim/claim", {"claim_id": 1, "lease_id": LEASE, **LANES, "room": 100}, {"claim_id": 2}, 900, 100),

@@ -221,6 +221,7 @@ def test_lanes_are_emptied_best_first_and_only_as_far_as_there_is_room(jobs: Job
             queue_ids=[1, 1, 1],
             priorities=[7, 0, -5],
             starts=[0, 0, 0],
+            sures=[0, 0, 0],
             kinds=["work"],
             room=room,
         )
@@ -229,6 +230,21 @@ def test_lanes_are_emptied_best_first_and_only_as_far_as_there_is_room(jobs: Job
     assert claim(2) == high[:2]
     assert claim(3) == sorted([high[2], *low[:2]])
     assert claim(9) == low[2:]
+
+
+def test_a_claim_that_is_not_sure_leaves_alone_what_another_has_touched_since(
+    jobs: Jobs, actor: Actor, dsn: str
+) -> None:
+    ids = enqueue(jobs, 6)
+    with psycopg.connect(dsn) as late:
+        late.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        late.execute("SELECT 1")  # its snapshot is older than the claim that follows
+        taken = actor.claim(2)
+        assert [pair[0] for pair in actor.claim(2, on=late, sure=0)] == ids[2:4]
+        assert sorted(actor.finish(taken)) == ids[:2], "the late one has locked what it could not claim"
+        late.rollback()
+    assert [pair[0] for pair in actor.claim(9, sure=0)] == ids[4:], "what was rolled back looks claimed"
+    assert [pair[0] for pair in actor.claim(9)] == ids[2:4]
 
 
 def test_a_claim_leaves_kinds_that_it_does_not_know(jobs: Jobs, actor: Actor) -> None:

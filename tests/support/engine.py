@@ -52,7 +52,13 @@ class Actor:
         return self
 
     def claim(
-        self, room: int = 10, *, on: psycopg.Connection[Any] | None = None, queue_id: int = 1, priority: int = 0
+        self,
+        room: int = 10,
+        *,
+        on: psycopg.Connection[Any] | None = None,
+        queue_id: int = 1,
+        priority: int = 0,
+        sure: int = 2**63 - 1,
     ) -> list[tuple[int, int]]:
         """Claim from one lane, the jobs of dead workers first; the (job id, claim id) pairs."""
         claim_id = secrets.randbits(63)
@@ -64,6 +70,7 @@ class Actor:
             queue_ids=[queue_id] * 2,
             priorities=[priority] * 2,
             starts=[-(2**63), 0],
+            sures=[sure] * 2,
             kinds=list(self.kinds),
             room=room,
         )

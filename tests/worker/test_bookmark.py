@@ -14,7 +14,8 @@ from samecommit.worker.bookmark import HIGHEST, LOWEST, Bookmarks, Mode
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["begin", "place", "commit", "rollback", "recover", "claim", "dig", "age"]), st.integers(0, 9)
+        st.sampled_from(["begin", "place", "commit", "rollback", "recover", "claim", "dig", "age", "touch"]),
+        st.integers(0, 9),
     ),
     max_size=120,
 )
@@ -31,6 +32,7 @@ class Simulated:
     last_pos: int = 0
     open: dict[int, list[int]] = field(default_factory=dict)
     visible: set[int] = field(default_factory=set)
+    touched: set[int] = field(default_factory=set)
     given: int = 0
     is_caught_up: bool = True
     is_crowded: bool = False
@@ -71,6 +73,10 @@ class Simulated:
         self.last_pos += 1
         self.visible.add(self.last_pos - 2**62)
 
+    def touch(self, n: int = 0) -> None:
+        """Lock a job and let it go, or claim it and roll back: a look that is not sure takes it for claimed."""
+        self.touched.update(sorted(self.visible)[n : n + 2])
+
     def rollback(self, n: int = 0) -> None:
         self._end(n)
 
@@ -85,12 +91,14 @@ class Simulated:
         mode = mode or ("look-back" if self.is_caught_up else "forward")
         lanes = self.marks.next_order()
         brought: list[int] = []
-        for _, _, start in self.marks.walk(lanes, mode):
-            found = sorted(pos for pos in self.visible if pos > start and (start >= 0 or pos <= 0))
+        is_busy = not self.is_caught_up
+        for _, _, start, sure in self.marks.walk(lanes, mode, is_busy=is_busy):
+            passed = {pos for pos in self.touched if pos > sure}
+            found = sorted(pos for pos in self.visible - passed if pos > start and (start >= 0 or pos <= 0))
             brought += found[: room + 1 - len(brought)]
         self.visible.difference_update(brought)
         self.given += len(brought)
-        self.marks.claimed(lanes, [(1, 0, pos) for pos in brought], room=room + 1, mode=mode)
+        self.marks.claimed(lanes, [(1, 0, pos) for pos in brought], room=room + 1, mode=mode, is_busy=is_busy)
         self.is_caught_up = len(brought) < room + 1
         if mode != "forward":
             self.sample()
@@ -224,10 +232,26 @@ def test_the_low_mark_rises_no_further_than_a_full_look_reached_and_never_by_a_f
     assert (lanes[0].low, lanes[0].bookmark) == (5, 5)
     marks.claimed(lanes, [(1, 0, pos) for pos in (9, 10)], room=5, mode="forward")
     assert (lanes[0].low, lanes[0].bookmark) == (5, 10)
-    assert marks.walk(lanes, "look-back") == [(1, 0, -(2**63)), (1, 0, 5)]
-    assert marks.walk(lanes, "forward") == [(1, 0, 10)]
+    assert marks.walk(lanes, "look-back") == [(1, 0, -(2**63), 2**63 - 1), (1, 0, 5, 2**63 - 1)]
+    assert marks.walk(lanes, "forward") == [(1, 0, 10, 10)]
     marks.claimed(lanes, [(1, 0, pos) for pos in (6, 7)], room=5, mode="look-back")
     assert (lanes[0].low, lanes[0].bookmark) == (20, 10)
+
+
+def test_a_look_that_is_not_sure_beyond_the_bookmark_raises_no_mark_beyond_it() -> None:
+    marks = Bookmarks()
+    marks.watch([1])
+    for xid in (100, 200, 300, 400):
+        marks.sample(xid, xid, xid, 90)
+    lanes = marks.next_order()
+    marks.claimed(lanes, [(1, 0, pos) for pos in range(1, 6)], room=5, mode="forward", is_busy=True)
+    assert marks.walk(lanes, "look-back", is_busy=True) == [(1, 0, -(2**63), 5), (1, 0, 0, 5)]
+    marks.claimed(lanes, [(1, 0, pos) for pos in range(8, 13)], room=5, mode="look-back", is_busy=True)
+    assert (lanes[0].low, lanes[0].bookmark) == (5, 12), "6 and 7 were passed over"
+    marks.claimed(lanes, [(1, 0, 6)], room=5, mode="look-back", is_busy=True)
+    assert lanes[0].low == 12
+    marks.claimed(lanes, [], room=5, mode="look-back")
+    assert lanes[0].low == 90
 
 
 def test_queues_take_turns_at_coming_first_and_priorities_keep_their_order() -> None:
@@ -245,10 +269,9 @@ def test_queues_take_turns_at_coming_first_and_priorities_keep_their_order() -> 
 @pytest.mark.parametrize(
     ("known", "gaps"),
     [
-        ([], [(LOWEST, HIGHEST)]),
-        ([0], [(LOWEST, 0), (0, HIGHEST)]),
+        ([], [(LOWEST, 0), (0, HIGHEST)]),
         ([0, 1], [(LOWEST, 0), (1, HIGHEST)]),
-        ([5, 7], [(LOWEST, 5), (5, 7), (7, HIGHEST)]),
+        ([5, 7], [(LOWEST, 0), (0, 5), (5, 7), (7, HIGHEST)]),
     ],
 )
 def test_gaps_are_what_lies_between_known_priorities(known: list[int], gaps: list[tuple[int, int]]) -> None:
@@ -268,9 +291,9 @@ def test_a_queue_that_comes_back_is_looked_at_from_its_start() -> None:
     marks.watch([1])
     assert [lane.queue_id for lane in marks.next_order()] == [1]
     marks.watch([1, 2])
-    assert marks.add([(2, 0)])
     assert marks.lanes[2, 0].bookmark == 0
-    assert not marks.add([(2, 0)])
+    assert marks.add([(2, 5)])
+    assert not marks.add([(2, 5)])
 
 
 def test_the_samples_have_an_end_however_long_a_transaction_stays_open() -> None:

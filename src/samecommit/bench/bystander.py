@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import time
 
 from samecommit.bench.latency import pinned
 from samecommit.bench.pgbench import Load, Pgbench
 from samecommit.bench.place import Place
 from samecommit.bench.processes import children
 from samecommit.bench.report import Report
+
+_SETTLE_SECONDS = 1
 
 
 def bystander(place: Place, report: Report, *, pairs: int = 5, seconds: int = 10, jobs_rate: int = 1000) -> None:
@@ -34,7 +37,10 @@ def _beside(place: Place, pgbench: Pgbench, seconds: int, rate: float, jobs_rate
     with children() as start:
         worker = start("work", place, config={})
         worker.wait_ready()
-        feeder = start("feed", place, rate=jobs_rate, seconds=seconds + 2)
+        feeder = start("feed", place, rate=jobs_rate, seconds=seconds + 2 * _SETTLE_SECONDS)
+        feeder.wait_ready()  # what starts takes a core for a while, and is not what is measured
+        feeder.begin()
+        time.sleep(_SETTLE_SECONDS)
         load = pgbench.load(seconds, rate=rate)
         feeder.result()
         worker.result(stop=True)

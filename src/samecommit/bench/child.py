@@ -200,9 +200,12 @@ def enqueue_one(conn: psycopg.Connection[Any], noop: Task[[int, str, str], None]
 
 def feed(options: dict[str, Any]) -> dict[str, Any]:
     """Offer jobs at a fixed rate, in small inserts, until the time is over; return how many."""
-    sent, began = 0, time.monotonic()
+    sent = 0
     with psycopg.connect(options["dsn"], autocommit=True) as conn:
         conn.execute(sql.SQL("SET search_path = {}, pg_catalog").format(sql.Identifier(options["schema"])))
+        print("ready", flush=True)
+        sys.stdin.readline()
+        began = time.monotonic()
         while (now := time.monotonic() - began) < options["seconds"]:
             due = int(now * options["rate"]) - sent
             if due > 0:

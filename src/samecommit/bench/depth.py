@@ -57,7 +57,7 @@ def _claims(place: Place, report: Report, name: str, start: int) -> int:
         times: list[float] = []
         for _ in range(_SAMPLES):
             asked = {"claim_id": secrets.randbits(62), "lease_id": lease_id, "queue_ids": "{1}", "priorities": "{0}"}
-            asked |= {"starts": bigints([start]), "kinds": ["noop"], "room": 100}
+            asked |= {"starts": bigints([start]), "sures": bigints([start]), "kinds": ["noop"], "room": 100}
             began = time.perf_counter()
             found = cursor.execute(claim.text, claim.bind(asked), prepare=True, binary=True).fetchall()
             times.append((time.perf_counter() - began) * 1e3)
@@ -132,7 +132,7 @@ def idle_lanes(place: Place, report: Report, *, queues: int = 50, lanes: int = 2
                 "room": 100,
             }
             asked |= {"queue_ids": bigints(q for q, _ in pairs), "priorities": bigints(p for _, p in pairs)}
-            asked["starts"] = bigints(0 for _ in pairs)
+            asked["starts"] = asked["sures"] = bigints(0 for _ in pairs)
             began = time.perf_counter()
             cursor.execute(claim.text, claim.bind(asked), prepare=True, binary=True).fetchall()
             times.append((time.perf_counter() - began) * 1e3)

@@ -20,7 +20,10 @@ def pinned_rate(place: Place, report: Report, *, rate: int = 30_000, seconds: in
     with pinned(place), children() as start:
         worker = start("work", place, config={"concurrency": 1000, "batch": 500})
         worker.wait_ready()
-        sent = start("feed", place, rate=rate, seconds=seconds).result()["sent"]
+        feeder = start("feed", place, rate=rate, seconds=seconds)
+        feeder.wait_ready()
+        feeder.begin()
+        sent = feeder.result()["sent"]
         done = worker.result(stop=True)
         disk = _job_bytes(place) - before
     counts = [count for _, count in per_second(done["per_second"])][1 : seconds - 1]

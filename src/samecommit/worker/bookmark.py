@@ -35,7 +35,7 @@ Mode = Literal["forward", "look-back", "deep", "full"]
 _XID_MARGIN = 64
 _MOST_SAMPLES = 512
 LOWEST, HIGHEST = -32768, 32767
-_HEAD = -(2**63)
+_HEAD, _LAST = -(2**63), 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -60,14 +60,24 @@ class Bookmarks:
         self._low_horizon, self._near_horizon = _Horizon(), _Horizon()
         self._last_pos = 0
 
-    def watch(self, queue_ids: Iterable[int]) -> None:
-        """Look at these queues only; a queue that comes (back) is looked at from its start."""
+    def watch(self, queue_ids: Iterable[int]) -> bool:
+        """Look at these queues only; a queue that comes (back) is looked at from its start.
+
+        Priority 0 is known at once: to find it, one would walk over all its places that are taken and not yet committed.
+
+        Returns:
+            Whether there are new queues, whose other priorities are to be found before anything is claimed.
+        """
         wanted = tuple(sorted(queue_ids))
         if wanted == self._queues:
-            return
+            return False
+        has_new = bool(set(wanted) - set(self._queues))
         self.lanes = {key: lane for key, lane in self.lanes.items() if lane.queue_id in wanted}
         self._queues = wanted
+        for queue_id in wanted:
+            self.lanes.setdefault((queue_id, 0), Lane(queue_id, 0))
         self._arrange()
+        return has_new
 
     def add(self, found: Iterable[tuple[int, int]]) -> bool:
         """Take up new lanes; True when there were any."""
@@ -121,17 +131,31 @@ class Bookmarks:
         return any(lane.low < lane.near for lane in self._order)
 
     @staticmethod
-    def walk(lanes: Sequence[Lane], mode: Mode) -> list[tuple[int, int, int]]:
-        """Return what to look at, in order: queue, priority, and the place to begin behind."""
+    def walk(lanes: Sequence[Lane], mode: Mode, *, is_busy: bool = False) -> list[tuple[int, int, int, int]]:
+        """Return what to look at, in order: queue, priority, the place to begin behind, the place up to which to be sure.
+
+        Beyond the latter a row that another transaction has touched is passed over: while there is a backlog
+        (``is_busy``) that was another worker, and if it was not, the next look back is sure of it.
+        """
         if mode == "forward":
-            return [(lane.queue_id, lane.priority, max(lane.low, lane.bookmark)) for lane in lanes]
+            starts = [max(lane.low, lane.bookmark) for lane in lanes]
+            return [(lane.queue_id, lane.priority, start, start) for lane, start in zip(lanes, starts, strict=True)]
+        is_sure = mode == "full" or not is_busy
         return [
-            (lane.queue_id, lane.priority, start)
+            (lane.queue_id, lane.priority, start, _LAST if is_sure else lane.bookmark)
             for lane in lanes
             for start in (_HEAD, {"look-back": lane.near, "deep": lane.low, "full": 0}[mode])
         ]
 
-    def claimed(self, lanes: Sequence[Lane], places: Sequence[tuple[int, int, int]], *, room: int, mode: Mode) -> bool:
+    def claimed(
+        self,
+        lanes: Sequence[Lane],
+        places: Sequence[tuple[int, int, int]],
+        *,
+        room: int,
+        mode: Mode,
+        is_busy: bool = False,
+    ) -> bool:
         """Move the marks after a claim that brought (queue_id, priority, pos) of each job.
 
         Returns:
@@ -149,18 +173,20 @@ class Bookmarks:
             is_last = is_full and lane is last
             is_complete = is_complete or (is_last and reached > lane.bookmark)
             if mode != "forward":
-                self._raise(lane, reached, mode, is_last=is_last)
+                sure = lane.bookmark if is_busy and mode != "full" else _LAST
+                self._raise(lane, reached, mode, sure, is_last=is_last)
             lane.bookmark = max(lane.bookmark, reached)
             if is_last:
                 break
         return is_complete
 
-    def _raise(self, lane: Lane, reached: int, mode: Mode, *, is_last: bool) -> None:
+    def _raise(self, lane: Lane, reached: int, mode: Mode, sure: int, *, is_last: bool) -> None:
         if is_last and reached <= lane.bookmark:
             return
+        most = min(reached, sure) if is_last else sure
         if mode != "look-back" or lane.near <= lane.low:
-            lane.low = max(lane.low, _at_most(self._low_horizon.safe_pos, reached, is_last))
-        lane.near = max(lane.near, lane.low, _at_most(self._near_horizon.safe_pos, reached, is_last))
+            lane.low = max(lane.low, min(self._low_horizon.safe_pos, most))
+        lane.near = max(lane.near, lane.low, min(self._near_horizon.safe_pos, most))
 
 
 class _Horizon:
@@ -177,7 +203,3 @@ class _Horizon:
             self.safe_pos = self._samples.popleft()[0]
         if len(self._samples) > _MOST_SAMPLES:
             self._samples = deque(list(self._samples)[::2])
-
-
-def _at_most(pos: int, reached: int, is_last: bool) -> int:
-    return min(pos, reached) if is_last else pos

@@ -136,7 +136,7 @@ class Claimer:
         kinds = [kind for kind in self._all_kinds if kind not in self._cooling_until]
         row = (await self._link.fetch("worker/view", queues=queues, kinds=kinds))[0]
         self._queue_ids = tuple(sorted(int(key) for key in json.loads(row[0])))
-        self._marks.watch(self._queue_ids)
+        has_new_queues = self._marks.watch(self._queue_ids)
         self._bell.watch(self._queue_ids)
         cooling = {kind: until - now for kind, until in self._cooling_until.items()} | json.loads(row[1])
         kinds = [kind for kind in self._all_kinds if kind not in cooling]
@@ -148,6 +148,8 @@ class Claimer:
         if cooling:
             self._viewed -= max(0.0, _VIEW_SECONDS - min(cooling.values()))
         self._suspects = row[2]
+        while has_new_queues:  # each look finds the best priority of each gap between known ones
+            has_new_queues = await self._look(is_wanted=True)
 
     async def _give_back(self, lease_id: int) -> None:
         """Give back what was claimed without this worker hearing of it; a claim that failed may still arrive for a while."""
@@ -176,24 +178,28 @@ class Claimer:
 
     async def _claim(self, lease_id: int, room: int) -> int:
         lanes, mode, began = self._marks.next_order(), self._mode(), self._clock()
+        is_busy = not self._is_caught_up
         rows: list[Row] = []
         is_complete = True
         if lanes and self._kinds:
-            claim_id, walk = secrets.randbits(63), self._marks.walk(lanes, mode)
+            claim_id, walk = secrets.randbits(63), self._marks.walk(lanes, mode, is_busy=is_busy)
             with self._doubting():
                 rows = await self._link.fetch(
                     "claim/claim",
                     claim_id=claim_id,
                     lease_id=lease_id,
-                    queue_ids=bigints(queue_id for queue_id, _, _ in walk),
-                    priorities=bigints(priority for _, priority, _ in walk),
-                    starts=bigints(start for _, _, start in walk),
+                    queue_ids=bigints(queue_id for queue_id, _, _, _ in walk),
+                    priorities=bigints(priority for _, priority, _, _ in walk),
+                    starts=bigints(start for _, _, start, _ in walk),
+                    sures=bigints(sure for _, _, _, sure in walk),
                     kinds=self._kinds,
                     room=room,
                 )
             if rows:
                 self._executor.note_claim(self._clock() - began)
-            is_complete = self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
+            is_complete = self._marks.claimed(
+                lanes, [_PLACE(row) for row in rows], room=room, mode=mode, is_busy=is_busy
+            )
             await self._hand_over(claim_id, rows, lanes)
         self._is_caught_up = len(rows) < room
         if mode != "forward":
@@ -217,10 +223,10 @@ class Claimer:
             self._look_seconds = seconds
             self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * seconds)
 
-    async def _look(self, *, is_wanted: bool) -> None:
+    async def _look(self, *, is_wanted: bool) -> bool:
         """Sample the horizon and find new lanes: after the claim, for the next one, so that no job waits for it."""
         if not is_wanted and self._clock() - self._sampled < _SAMPLE_SECONDS:
-            return
+            return False
         self._sampled = self._clock()
         queue_ids, aboves, belows = (bigints(column) for column in self._marks.gaps())
         is_precise = self._look_seconds > _DEAR_SECONDS and self._clock() - self._precise_at > _PRECISE_SECONDS
@@ -232,8 +238,9 @@ class Claimer:
         rows = await self._link.fetch("claim/horizon", **places, is_precise=is_precise, old_xid=self._old_xid)
         xmin, young_xmin, self._xmax, last_pos, found = rows[0]
         self._marks.sample(xmin, young_xmin, self._xmax, last_pos)
-        if self._marks.add((lane >> 16, (lane & 0xFFFF) - 0x8000) for lane in found):
-            self._has_new_lanes = True
+        has_found = self._marks.add((lane >> 16, (lane & 0xFFFF) - 0x8000) for lane in found)
+        self._has_new_lanes = self._has_new_lanes or has_found
+        return has_found
 
     async def _hand_over(self, claim_id: int, rows: list[Row], lanes: list[Lane]) -> None:
         if not rows:

@@ -2,12 +2,15 @@
 -- Locks job rows in line order with SKIP LOCKED; relies on job_in_line. A lease that is not alive takes nothing.
 -- Lanes come as parallel arrays and are walked lazily: a later lane is not looked at once :room is filled. A start below 0
 -- means the head of the lane alone, where the reaper puts jobs of dead workers (`chore/reap`).
+-- Behind :sures a row that another transaction has touched (its xmax is set) is passed over without a try: it was claimed since
+-- the snapshot. SKIP LOCKED alone would wait out the row's newest version, lock it, and keep its owner from ending the job.
 WITH claimed AS (
     UPDATE :"schema".job
     SET claim_id = :claim_id::bigint, claims = claims + 1, claimed_at = clock_timestamp()
     WHERE ctid = ANY (ARRAY(
         SELECT line.ctid
-        FROM unnest(:queue_ids::int[], :priorities::smallint[], :starts::bigint[]) AS lane (queue_id, priority, start)
+        FROM unnest(:queue_ids::int[], :priorities::smallint[], :starts::bigint[], :sures::bigint[])
+            AS lane (queue_id, priority, start, sure)
         CROSS JOIN LATERAL (
             SELECT j.ctid
             FROM :"schema".job AS j
@@ -16,6 +19,7 @@ WITH claimed AS (
               AND j.pos > lane.start
               AND j.pos <= CASE WHEN lane.start < 0 THEN 0 ELSE 9223372036854775807 END
               AND j.claim_id IS NULL
+              AND (j.xmax = '0'::xid OR j.pos <= lane.sure)
               AND j.kind = ANY (:kinds::text[])
             ORDER BY j.pos
             LIMIT :room::int
