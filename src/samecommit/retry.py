@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from samecommit.errors import ConfigError
+from samecommit.payload.refusal import shown
 
 MAX_DELAY_SECONDS = 10 * 365.25 * 86_400
 _LARGEST_EXPONENT = 700.0
@@ -71,7 +72,7 @@ def delay_of(policy: RetryPolicy, attempts: int, fallback: Backoff) -> tuple[flo
         seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
         if isinstance(seconds, int | float) and 0 <= seconds <= MAX_DELAY_SECONDS:
             return float(seconds), None
-        complaint = f"retry policy answered {answer!r} for attempt {attempts}: give seconds from 0 to ten years"
-    except Exception as error:  # noqa: BLE001 - a user's policy must not decide whether the failure can be written
-        complaint = f"retry policy raised {error!r} for attempt {attempts}"
+        complaint = f"retry policy answered {shown(answer)} for attempt {attempts}: give seconds from 0 to ten years"
+    except BaseException as error:  # noqa: BLE001 - a user's policy must not decide whether the failure can be written
+        complaint = f"retry policy raised {shown(error)} for attempt {attempts}"
     return fallback.delay(attempts), complaint

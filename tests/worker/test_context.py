@@ -1,6 +1,7 @@
 """What a handler's context does: records, progress, and the job's end in the handler's own transaction."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -112,6 +113,49 @@ async def test_a_record_that_cannot_be_stored_is_the_handler_s_error(app: App, j
         for job_id in ids:
             assert (await jobs.ended(job_id, "failed"))["last_error"].startswith("PayloadError: ")
             assert jobs.attempts(job_id)[0]["record"] == {"fine": 1}
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutine", "thread"])
+async def test_records_that_are_too_much_together_are_the_handler_s_error(app: App, jobs: Jobs, is_async: bool) -> None:
+    """Each fits, and the last one does not fit beside the others: found when it is given, not when the end is written."""
+
+    def fill(record: Callable[..., None]) -> None:
+        for n in range(1000):
+            record(**{f"k{n}": "x" * 1000})
+
+    if is_async:
+
+        @app.task(name="work", max_attempts=1)
+        async def on_loop(ctx: AsyncContext, fills: bool) -> None:
+            fill(ctx.record) if fills else ctx.record(n=1)
+
+        work: Any = on_loop
+    else:
+
+        @app.task(name="work", max_attempts=1)
+        def on_thread(ctx: Context, fills: bool) -> None:
+            fill(ctx.record) if fills else ctx.record(n=1)
+
+        work = on_thread
+    full, other = [app.enqueue(work.job(fills)).id for fills in (True, False)]
+    async with running_worker(app):
+        assert "too large" in (await jobs.ended(full, "failed"))["last_error"]
+        await jobs.ended(other)
+    assert len(jobs.attempts(full)[0]["record"]) > 50
+    assert jobs.attempts(other)[0]["record"] == {"n": 1}
+
+
+async def test_what_was_recorded_stays_as_it_was_given(app: App, jobs: Jobs) -> None:
+    @app.task(max_attempts=1)
+    async def work(ctx: AsyncContext) -> None:
+        facts: dict[str, Any] = {"tokens": 1}
+        ctx.record(facts=facts)
+        facts["tokens"] = object()
+
+    job_id = app.enqueue(work.job()).id
+    async with running_worker(app):
+        await jobs.ended(job_id)
+    assert jobs.attempts(job_id)[0]["record"] == {"facts": {"tokens": 1}}
 
 
 # -------------------------------------------------------------------------------------- the end in the handler's hands

@@ -214,6 +214,25 @@ async def test_a_broken_policy_falls_back_and_says_so(app: App, jobs: Jobs) -> N
     assert "answered nan" in recorder.all(PolicyBroken)[0].complaint
 
 
+class Unshown(Exception):
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+@pytest.mark.parametrize("raised", [SystemExit(1), Unshown()], ids=["SystemExit", "no repr"])
+async def test_a_policy_that_raises_falls_back_whatever_it_raises(app: App, jobs: Jobs, raised: BaseException) -> None:
+    def policy(_: int) -> float:
+        raise raised
+
+    @app.task(backoff=policy, max_attempts=2)
+    async def breaks() -> None:
+        raise ValueError
+
+    job_id = app.enqueue(breaks.job()).id
+    async with running_worker(app):
+        await jobs.ended(job_id, "failed")
+
+
 class Bare(BaseException):
     """Nobody's exception."""
 
@@ -243,6 +262,16 @@ def deep() -> Exception:
     return error
 
 
+class Exits(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Hostile(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
 RAISED: dict[str, tuple[Callable[[], BaseException], str]] = {
     "SystemExit(0)": (lambda: SystemExit(0), "SystemExit: 0"),
     "SystemExit text": (lambda: SystemExit("bye"), "SystemExit: bye"),
@@ -254,6 +283,8 @@ RAISED: dict[str, tuple[Callable[[], BaseException], str]] = {
     "NUL": (lambda: ValueError("a\0b"), "ValueError: a"),
     "lone surrogate": (lambda: ValueError("a\ud800b"), "ValueError: a"),
     "no str": (Mute, "Mute: (its message cannot be made: RuntimeError)"),
+    "exits in str": (Exits, "Exits: (its message cannot be made: SystemExit)"),
+    "no attributes": (Hostile, "Hostile: "),
     "picky": (lambda: Picky(1, 2, 3), "Picky: 1 2 3"),
     "own cause": (own_cause, "ValueError: around"),
     "deep": (deep, "ValueError: level 299"),
@@ -314,6 +345,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "deep": lambda: __import__("functools").reduce(lambda inner, _: [inner], range(50_000), 0),
     "int key": lambda: {1: 2},
     "huge": lambda: "x" * 3_000_000,
+    "no attributes": lambda: Hostile(),
 }
 
 

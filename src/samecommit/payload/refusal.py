@@ -52,7 +52,7 @@ def shown(value: object) -> str:
     """Show a value in an error: cut short, printable, with its type; never raises."""
     try:
         text = _short.repr(value)
-    except Exception:  # noqa: BLE001 - somebody's broken __repr__ must not hide the reason
+    except BaseException:  # noqa: BLE001 - somebody's broken __repr__ must not hide the reason
         text = "a value"
     return "None" if value is None else f"{text} ({type(value).__qualname__})"
 

@@ -82,10 +82,11 @@ class Apart:
     def _hear(self, attempt: Attempt, data: bytes) -> Ended | None:
         try:
             told = answer_decoder.decode(data)
-            record = None if told.record is None else msgspec.json.decode(told.record, type=dict[str, Any])
+            if told.record is not None:
+                msgspec.json.decode(told.record, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise ChildDied(f"its child process said what no child says ({error}) and was killed") from error
-        attempt.record_fields = record or attempt.record_fields
+        attempt.record_json = told.record or attempt.record_json
         if isinstance(told, Told):
             attempt.progress_json = told.progress
             self._host.mark_dirty(attempt)

@@ -47,6 +47,7 @@ class Attempt:
     cancel_reason: str | None = None
     stopped = 0.0
     record_fields: dict[str, Any] | None = None
+    record_json: str | None = None
     progress_json: str | None = None
 
     def __init__(self, row: Row, claim_id: int, definition: TaskDefinition, host: Host) -> None:
@@ -77,19 +78,20 @@ class Attempt:
         return self.stop_reason is not None
 
     def record(self, fields: dict[str, Any]) -> None:
-        """Check and keep fields until the next write."""
-        encode_plain(fields, max_bytes=_RECORD_BYTES)
-        self.record_fields = {**(self.record_fields or {}), **fields}
+        """Check and keep fields, beside the earlier ones, until the next write.
+
+        They are encoded here, whole: what cannot be stored is the handler's error, and never one of the write of its end.
+        """
+        encode_plain(fields, max_bytes=_RECORD_BYTES)  # an error of one call names what that call gave
+        together = {**(self.record_fields or {}), **fields}
+        self.record_json = encode_plain(together, max_bytes=_RECORD_BYTES)
+        self.record_fields = together
         self.host.mark_dirty(self)
 
     def progress(self, value: Any) -> None:
         """Check and keep the last progress until the next write."""
         self.progress_json = encode_plain(value, max_bytes=_RECORD_BYTES)
         self.host.mark_dirty(self)
-
-    def record_json(self) -> str | None:
-        """Return all recorded fields as JSON, None when there are none."""
-        return None if self.record_fields is None else encode_plain(self.record_fields, max_bytes=_RECORD_BYTES)
 
     def _finish_values(self, result: Any) -> dict[str, Any]:
         if self.stop_reason == "lost" or self.is_abandoned:
@@ -100,7 +102,7 @@ class Attempt:
             "states": ["done"],
             "results": [encode_result(self.definition, result)],
             "errors": [None],
-            "records": [self.record_json()],
+            "records": [self.record_json],
             "lease_id": self.host.lease_id,
         }
 

@@ -109,9 +109,9 @@ class Child:
         self._forget_teller()
         match verdict:
             case End():
-                return Ended(verdict, None, attempt.record_json(), attempt.is_ended_by_handler)
+                return Ended(verdict, None, attempt.record_json, attempt.is_ended_by_handler)
             case Settle():
-                return Ended(None, verdict, attempt.record_json(), attempt.is_ended_by_handler)
+                return Ended(None, verdict, attempt.record_json, attempt.is_ended_by_handler)
             case Drop():
                 return Ended(None, None, None, attempt.is_ended_by_handler)
 
@@ -141,7 +141,7 @@ class Child:
         with self._teller_lock:
             if self._teller is not None:
                 self._teller = None
-                self._channel.write(encode(Told(attempt.record_json(), attempt.progress_json)))
+                self._channel.write(encode(Told(attempt.record_json, attempt.progress_json)))
 
     def _forget_teller(self) -> None:
         with self._teller_lock:

@@ -131,9 +131,9 @@ class Completer:
             case End() if attempt.is_ended_by_handler:
                 self._verify.append(SettleRow(job_id, claim_id, _uncommitted(attempt)))
             case End(state=state, result=result, error=error):
-                self._ends.append(EndRow(job_id, claim_id, state, result, error, attempt.record_json()))
+                self._ends.append(EndRow(job_id, claim_id, state, result, error, attempt.record_json))
             case Settle():
-                self._settles.append(SettleRow(job_id, claim_id, verdict, attempt.record_json()))
+                self._settles.append(SettleRow(job_id, claim_id, verdict, attempt.record_json))
                 if verdict.cools_seconds > 0:
                     self._cools[attempt.job.kind] = (verdict.cools_seconds, verdict.error or "")
                     self._on_cool(attempt.job.kind, verdict.cools_seconds)
@@ -405,7 +405,7 @@ class Completer:
         values: dict[str, Any] = {
             "ids": [a.id for a in dirty],
             "claim_ids": [a.claim_id for a in dirty],
-            "records": [a.record_json() for a in dirty],
+            "records": [a.record_json for a in dirty],
             "progresses": [a.progress_json for a in dirty],
             "lease_id": self._lease(),
         }

@@ -27,6 +27,7 @@ from samecommit.worker.verdict import (
     End,
     Settle,
     Verdict,
+    is_a,
     judge_error,
     judge_value,
     timed_out,
@@ -211,7 +212,7 @@ class Executor:
     def _returned(self, attempt: Attempt, value: Any) -> None:
         if attempt.is_abandoned:
             return
-        if value is None and attempt.record_fields is None and not attempt.is_ended_by_handler:
+        if value is None and attempt.record_json is None and not attempt.is_ended_by_handler:
             self._ends.done(attempt)
             self._gone(attempt)
         else:
@@ -220,7 +221,7 @@ class Executor:
     def _raised(self, attempt: Attempt, error: BaseException) -> None:
         if attempt.is_abandoned:
             return
-        if isinstance(error, asyncio.CancelledError) and attempt.stop_reason is not None:
+        if is_a(error, asyncio.CancelledError) and attempt.stop_reason is not None:
             self._end(attempt, self._stop_verdict(attempt))
             return
         verdict = judge_error(error, attempt.job, attempt.definition, self._config.backoff)

@@ -53,12 +53,14 @@ GIVE_BACK = Settle(None)
 
 def judge_value(value: Any, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
     """Judge what a handler returned."""
-    if isinstance(value, Outcome):
-        return judge_outcome(value, job, task, fallback)  # type: ignore[arg-type]
+    if is_a(value, Outcome):
+        return judge_outcome(value, job, task, fallback)
     try:
         return End("done", encode_result(task, value))
     except PayloadError as error:
         return _failed_attempt(job, task, fallback, f"{type(error).__name__}: its result cannot be stored: {error}")
+    except BaseException as error:  # noqa: BLE001 - what a class of the handler's does when it is written may raise anything
+        return _failed_attempt(job, task, fallback, clean(f"its result cannot be stored: {describe(error)}"))
 
 
 def encode_result(task: TaskDefinition, value: Any) -> str | None:
@@ -76,7 +78,7 @@ def judge_outcome(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback:
     """Judge an outcome value, returned or raised; one that makes no sense is a failed attempt."""
     try:
         return _judge(outcome, job, task, fallback)
-    except Exception as error:  # noqa: BLE001 - an attempt without a verdict would run for ever
+    except BaseException as error:  # noqa: BLE001 - an attempt without a verdict would run for ever
         return _failed_attempt(job, task, fallback, describe(error))
 
 
@@ -106,13 +108,13 @@ def _judge(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback: Backof
 
 def judge_error(error: BaseException, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
     """Judge what a handler raised."""
-    if isinstance(error, Outcome):
+    if is_a(error, Outcome):
         return judge_outcome(error, job, task, fallback)  # type: ignore[arg-type]
-    if isinstance(error, LeaseLost):
+    if is_a(error, LeaseLost):
         return Drop()
-    if isinstance(error, PayloadMismatch):
+    if is_a(error, PayloadMismatch):
         return Settle("held", "held", error=clean(f"its payload does not fit the task any more: {error}"))
-    if isinstance(error, task.permanent):
+    if is_a(error, *task.permanent):
         return Settle("failed", "failed", spends=True, error=describe(error))
     return _failed_attempt(job, task, fallback, describe(error))
 
@@ -132,12 +134,17 @@ def child_died(error: ChildDied, job: Job, task: TaskDefinition, fallback: Backo
     return _failed_attempt(job, task, fallback, text, outcome="crashed")
 
 
+def is_a(value: Any, *kinds: type) -> bool:
+    """Whether it really is one of these: ``isinstance`` asks the value too, which may raise anything or lie."""
+    return issubclass(type(value), kinds)
+
+
 def describe(error: BaseException) -> str:
     """Return ``Type: message`` and the traceback, cleaned and cut; never raises."""
     try:
         head = f"{type(error).__qualname__}: {error}"
         text = head + "\n\n" + "".join(traceback.format_exception(error, limit=-30))
-    except Exception as broken:  # noqa: BLE001 - an exception whose __str__ raises must not lose the failure
+    except BaseException as broken:  # noqa: BLE001 - an exception whose __str__ raises must not lose the failure
         text = f"{type(error).__qualname__}: (its message cannot be made: {type(broken).__name__})"
     return clean(text) or type(error).__qualname__
 
