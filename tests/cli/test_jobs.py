@@ -41,6 +41,25 @@ def test_jobs_are_listed_newest_first_whether_live_or_ended(on_database: Samecom
     assert "no jobs" in on_database("jobs", "--kind", "other").out
 
 
+def test_jobs_whose_moments_python_has_not_are_shown(on_database: Samecommit, jobs: Jobs) -> None:
+    ids = [
+        jobs.value(f"SELECT id FROM $.enqueue('greet', {option})")
+        for option in (
+            "run_at => 'infinity'",
+            "run_at => '4000-01-01 BC'",
+            "expires_at => 'infinity'",
+            "delay => '100000 y'",
+        )
+    ]
+    jobs.all("SELECT $.hold(%s, 'look', until_at => 'infinity')", ids[1])
+    jobs.all("SELECT $.pause('default', 'for good', 'infinity')")
+    assert ids_of(on_database("jobs", "--json").data) == ids[::-1]
+    for command in (["jobs"], ["queues"], ["queues", "why", "default"], *(["jobs", "why", n] for n in ids)):
+        assert on_database(*command).status == 0, command
+    shown = {n: on_database("jobs", "show", n, "--json").data for n in ids}
+    assert (shown[ids[0]]["run_at"][:4], shown[ids[1]]["run_at"][:4]) == ("9999", "0001")
+
+
 @pytest.mark.parametrize("walk", [1, 2, 3, 20_000])
 def test_pages_hold_every_job_once(
     on_database: Samecommit, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, walk: int

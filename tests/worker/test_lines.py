@@ -9,10 +9,12 @@ import psycopg
 import pytest
 from tests.support.engine import Actor, enqueue, reap, run
 from tests.support.jobs import Jobs
+from tests.support.recorder import Recorder
 from tests.support.waiting import until
 from tests.support.workers import running_worker
 
 from samecommit import App, AsyncContext, RateLimited
+from samecommit.signals import ServiceFailed
 from samecommit.storage.link import AsyncLink
 from samecommit.worker import claimer
 
@@ -78,6 +80,24 @@ async def test_a_deep_queue_does_not_starve_the_others(app: App, jobs: Jobs) -> 
     async with running_worker(app, concurrency=5):
         await until(lambda: len(order) == 310)
     assert max(n for n, name in enumerate(order) if name == "shallow") < 150
+
+
+async def test_a_job_with_a_moment_that_python_has_not_delays_nobody(app: App, jobs: Jobs) -> None:
+    """Whoever enqueues by SQL may give one. The driver refuses the whole answer, in which others were claimed, too."""
+
+    @app.task()
+    async def work() -> None: ...
+
+    odd = ("run_at => '-infinity'", "run_at => '4000-01-01 BC'", "expires_at => 'infinity'")
+    ids = [
+        jobs.value(f"SELECT id FROM $.enqueue('work', {option})")
+        for option in ("priority => 0", *odd, *["priority => 0"] * 3)
+    ]
+    recorder = Recorder(app)
+    async with running_worker(app):
+        for job_id in ids:
+            await until(lambda job_id=job_id: jobs.state(job_id) == "done", what=f"job {job_id}")  # type: ignore[misc]
+    assert recorder.all(ServiceFailed) == []
 
 
 async def test_a_worker_works_on_the_queues_that_it_is_given(app: App, jobs: Jobs) -> None:

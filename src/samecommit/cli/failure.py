@@ -118,6 +118,8 @@ def _database(error: BaseException) -> tuple[str, Exit]:
     state = getattr(error, "sqlstate", None)
     primary = getattr(getattr(error, "diag", None), "message_primary", None)
     said = one_line(error) if primary is None else mask(primary)
+    if state is None and type(error).__name__ == "DataError":
+        return f"the database's answer cannot be read: {said}; --debug shows where", Exit.FAILED
     if state is None or state[:2] in ("08", "28", "3D", "53", "57"):
         way_out = "check --dsn, SAMECOMMIT_DSN or the PG* variables, and that the server runs"
         return f"no connection to the database: {said}; {way_out}", Exit.UNAVAILABLE

@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 
 from samecommit.errors import ConfigError, UnknownDestination, UnknownJob, UnknownQueue
 from samecommit.storage.migrate import check_version
+from samecommit.storage.moments import register
 from samecommit.storage.query import statement
 
 Row: TypeAlias = dict[str, Any]
@@ -38,6 +39,7 @@ class Asker:
         """
         conn = psycopg.connect(dsn, autocommit=True, application_name="samecommit operator", connect_timeout=10)
         try:
+            register(conn.adapters)
             conn.prepare_threshold = None  # a transaction pooler gives every statement another session
             check_version(conn, schema)
         except BaseException:

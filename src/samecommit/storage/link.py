@@ -19,6 +19,7 @@ import psycopg
 from psycopg import errors as pg
 
 from samecommit.faultpoints import FAULTS, hit
+from samecommit.storage.moments import rows_of
 from samecommit.storage.query import statement, with_names
 from samecommit.storage.session import (
     as_local_statement,
@@ -183,11 +184,20 @@ class AsyncLink:
         cursor = self._cursor
         if not self.is_pooled:
             await cursor.execute(text, values, binary=True)
-            return await cursor.fetchall() if cursor.description is not None else []
+            return await self._rows(cursor)
         async with self._conn.transaction():
             await cursor.execute(as_local_statement(self._settings))
             await cursor.execute(text, values, binary=True)
-            return await cursor.fetchall() if cursor.description is not None else []
+            return await self._rows(cursor)
+
+    async def _rows(self, cursor: psycopg.AsyncRawCursor[Row]) -> list[Row]:
+        if cursor.description is None:
+            return []
+        try:
+            return await cursor.fetchall()
+        except pg.DataError:  # of the driver: the statement is done, and its rows must not be lost for one of them
+            assert cursor.pgresult is not None
+            return rows_of(cursor.pgresult, self._conn)
 
     @contextlib.contextmanager
     def _answering(self, seconds: float) -> Generator[None]:
