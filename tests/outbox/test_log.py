@@ -1,6 +1,9 @@
 """The log: nothing is skipped whatever the order of numbers, transaction ids and commits; kept as long as it is needed."""
 
+import time
+from itertools import pairwise
 from typing import Any
+from unittest.mock import ANY
 
 import psycopg
 import pytest
@@ -88,6 +91,7 @@ async def test_b29e_an_open_transaction_holds_up_only_its_own_events(dsn: str, c
                 assert sink.numbers[-1:] == expected
 
 
+@pytest.mark.usefixtures("numbers_from_one")
 async def test_a_window_is_made_when_there_is_something_for_it_and_only_then(conn: Conn) -> None:
     assert run(conn, "event/make_window") == [(0,)]
     numbers = emit(conn, "a", 3)
@@ -96,6 +100,7 @@ async def test_a_window_is_made_when_there_is_something_for_it_and_only_then(con
     assert windows(conn) == [(0, 0, 0), (1, 3, numbers[0])]
 
 
+@pytest.mark.usefixtures("numbers_from_one")
 async def test_events_have_the_same_places_whoever_reads_and_however_large_the_pages(dsn: str, conn: Conn) -> None:
     with psycopg.connect(dsn) as slow:
         emit(slow, "slow", 3)
@@ -124,6 +129,7 @@ async def test_a_page_is_read_once_for_all_that_stand_there(dsn: str, conn: Conn
     await link.close()
 
 
+@pytest.mark.usefixtures("numbers_from_one")
 async def test_thinned_windows_lead_a_new_destination_through_the_whole_log(dsn: str, conn: Conn) -> None:
     conn.execute("SELECT samecommit.add_destination('late', 'stream', 1, '{*}')")
     numbers: list[int] = []
@@ -184,6 +190,7 @@ async def test_a_day_with_a_parked_event_stays(dsn: str, conn: Conn) -> None:
     assert run(conn, "event/old_days", keep=3) == []
 
 
+@pytest.mark.usefixtures("numbers_from_one")
 @pytest.mark.pg15
 async def test_a_log_from_another_cluster_goes_on_where_each_destination_was(dsn: str, conn: Conn) -> None:
     """Restored into a cluster whose transaction ids are far behind: new events would fall into windows that are done."""
@@ -223,6 +230,25 @@ async def test_a_log_from_another_cluster_goes_on_where_each_destination_was(dsn
         assert len(before) == 6
         last = max(event.position for event in other.taken if event.position is not None)
         assert last.window > 3, "a destination that keeps the position would take new events for old ones"
+
+
+@pytest.mark.pg15
+def test_on_another_timeline_windows_go_on_above_what_a_destination_may_have(conn: Conn) -> None:
+    """Restored to an earlier moment, a log would give numbers again that destinations have stored."""
+    numbers = []
+    for timeline in (None, 1_000_000):
+        if timeline is not None:
+            change = "UPDATE samecommit.setting SET value = value || jsonb_build_object('timeline', %s::int) WHERE name = 'outbox_line'"
+            conn.execute(change, [timeline])
+        for _ in range(2):
+            began = int(time.time() * 1000)
+            emit(conn, "a")
+            numbers.append(run(conn, "event/make_window")[0][0])
+            assert run(conn, "event/make_window") == [(numbers[-1],)], "nothing has become visible since"
+            if len(numbers) % 2:
+                assert numbers[-1] >= began
+    assert [later - earlier for earlier, later in pairwise(numbers)] == [1, ANY, 1]
+    assert numbers == sorted(set(numbers))
 
 
 async def test_a_destination_starts_now_at_the_start_or_at_a_moment(dsn: str, conn: Conn) -> None:

@@ -46,6 +46,7 @@ def place(conn: Conn, destination: str = "there") -> tuple[Any, ...]:
     return row
 
 
+@pytest.mark.usefixtures("numbers_from_one")
 async def test_events_arrive_in_order_and_the_position_follows(dsn: str, conn: Conn) -> None:
     sink = Scripted()
     async with Stage(dsn, sink) as stage:
@@ -77,6 +78,7 @@ async def test_one_event_of_a_key_at_a_time_unless_the_sink_keeps_the_order(dsn:
     assert [len(batch) for batch in single.batches] == [1, 1, 1, 1]
 
 
+@pytest.mark.usefixtures("numbers_from_one")
 async def test_events_of_other_types_are_passed_over(dsn: str, conn: Conn) -> None:
     sink = Scripted()
     emit(conn, "a", 2, "invoice.paid")

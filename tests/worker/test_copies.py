@@ -1,6 +1,7 @@
 """A database that was restored or cloned waits: nothing of its original is run, cleared away or relayed in it until it is adopted."""
 
 import asyncio
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.support.workers import fast, running_worker
 
 from samecommit import App, AsyncContext
 from samecommit.cli import run as run_command
+from samecommit.outbox.sinks.file import File
 from samecommit.outbox.told import RelayStarted
 from samecommit.signals import CopyFound
 from samecommit.storage.migrate import migrate
@@ -168,6 +170,53 @@ async def test_a_relay_sends_nothing_from_a_copy_until_it_is_adopted(
     await until(lambda: sent[dsn].numbers == [number], what="the event")
     outbox.stop()
     await running
+
+
+@pytest.mark.parametrize("how", ["clone", "restore"])
+async def test_what_a_restored_database_emits_arrives_where_later_events_have_been(
+    how: str, original: str, copy_of: Callable[[str, str], str], tmp_path: Path
+) -> None:
+    """The destination keeps the position, and is further than the backup: what is new must not look old to it."""
+    before, after = [await relayed_to_a_file(original, tmp_path) for _ in range(2)]
+    dsn = copy_of(original, how)  # as it was before the next two
+    lost = [await relayed_to_a_file(original, tmp_path) for _ in range(2)]
+    with Operator.connect(dsn, SCHEMA) as asked:
+        asked.adopt()
+    new = [await relayed_to_a_file(dsn, tmp_path) for _ in range(2)]
+    assert ids_in(tmp_path) == [before, after, *lost, *new]
+
+
+async def test_what_a_new_database_emits_arrives_where_an_old_one_s_events_are(
+    server: Database, tmp_path: Path
+) -> None:
+    sent = []
+    for _ in range(2):
+        with server.fresh(migrated=False) as dsn:
+            migrate(dsn, SCHEMA)
+            sent += [await relayed_to_a_file(dsn, tmp_path), await relayed_to_a_file(dsn, tmp_path)]
+    assert ids_in(tmp_path) == sent
+
+
+async def relayed_to_a_file(dsn: str, directory: Path) -> str:
+    """Emit an event, relay until a file has got what there is, and return the event's id."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        (number,) = emit(conn, "a")
+        (sent,) = conn.execute("SELECT id FROM samecommit.event WHERE number = %s", [number]).fetchone() or ("",)
+        app = App(dsn)
+        app.stream("file", File(directory / "events.jsonl"), start="start")
+        outbox = app.relay()
+        running = asyncio.create_task(outbox.run())
+        done = "SELECT FROM samecommit.why_event('file', %s) WHERE code = 'delivered'"
+        await until(lambda: conn.execute(done, [number]).fetchall(), what="the event behind the position")
+        outbox.stop()
+        await running
+    return str(sent)
+
+
+def ids_in(directory: Path) -> list[str]:
+    """Return the ids of the events in the file."""
+    lines = (directory / "events.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["id"] for line in lines]
 
 
 async def test_a_relay_can_be_stopped_while_it_waits(original: str, copy_of: Callable[[str, str], str]) -> None:

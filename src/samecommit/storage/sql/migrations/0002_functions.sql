@@ -46,7 +46,7 @@ BEGIN ATOMIC
 END;
 
 -- Makes this database the installation's home; false when it is already. A copy beside its original gets a name of its own, so
--- that what both do has different effect keys.
+-- that what both do has different effect keys. The outbox counts its windows anew: destinations may be further than this copy.
 CREATE FUNCTION :"schema".adopt(is_copy boolean DEFAULT false) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -59,6 +59,7 @@ BEGIN
     IF is_copy THEN
         UPDATE :"schema".setting AS s SET value = to_jsonb(gen_random_uuid()) WHERE s.name = 'installation';
     END IF;
+    UPDATE :"schema".setting AS s SET value = s.value || '{"timeline": null}' WHERE s.name = 'outbox_line';
     RETURN true;
 END
 $$;

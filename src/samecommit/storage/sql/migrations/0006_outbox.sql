@@ -132,7 +132,9 @@ CREATE TABLE :"schema".delivery_turn (
 
 -- The cluster whose transaction ids the log holds; another one means that it was restored or moved (see rebase_outbox).
 INSERT INTO :"schema".setting (name, value)
-VALUES ('outbox_system', (SELECT to_jsonb(system_identifier::text) FROM pg_control_system()));
+VALUES ('outbox_system', (SELECT to_jsonb(system_identifier::text) FROM pg_control_system())),
+-- On which timeline of the server windows were made last, and what number they began above there (see make_window).
+       ('outbox_line', '{"timeline": null, "floor": 0}');
 
 SELECT :"schema".make_day(:'schema.event'::regclass, day::date)
 FROM generate_series((now() AT TIME ZONE 'UTC')::date - 1, (now() AT TIME ZONE 'UTC')::date + 14, interval '1 day') AS day;
@@ -235,12 +237,24 @@ END;
 -- Makes a window of what has become visible since the last one; NULL when nothing has, or somebody else was faster. The
 -- snapshot is that of the statement itself, so what is counted and what is stored agree. Needs no leader: the primary key
 -- lets one of two through, and a window's number is above those that its snapshot could see.
+--
+-- A destination may have stored a number that this log does not have any more, or never had: it was restored to an earlier
+-- moment, or is a new one with an old name. Counting on, its next events would be taken for old ones there. So in a new log, on
+-- a new timeline (a restore to a moment, a failover) and after an adoption numbers go on above the milliseconds since 1970:
+-- windows are made more slowly than those pass. The first statement's row lock makes two calls agree on the floor.
 CREATE FUNCTION :"schema".make_window() RETURNS bigint
 LANGUAGE sql VOLATILE
 BEGIN ATOMIC
+    UPDATE :"schema".setting AS s
+    SET value = jsonb_build_object('timeline', here.timeline,
+                                   'floor', floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    FROM (SELECT greatest(c.timeline_id, r.min_recovery_end_timeline) AS timeline
+          FROM pg_control_checkpoint() AS c CROSS JOIN pg_control_recovery() AS r) AS here
+    WHERE s.name = 'outbox_line' AND s.value -> 'timeline' <> to_jsonb(here.timeline);
     INSERT INTO :"schema".event_window (n, snapshot, events, first)
-    SELECT last.n + 1, pg_current_snapshot(), fresh.events, fresh.first
-    FROM (SELECT w.n, w.snapshot FROM :"schema".event_window AS w ORDER BY w.n DESC LIMIT 1) AS last
+    SELECT greatest(last.n, last.floor) + 1, pg_current_snapshot(), fresh.events, fresh.first
+    FROM (SELECT w.n, w.snapshot,
+                 (SELECT (s.value ->> 'floor')::bigint FROM :"schema".setting AS s WHERE s.name = 'outbox_line') AS floor FROM :"schema".event_window AS w ORDER BY w.n DESC LIMIT 1) AS last
     CROSS JOIN LATERAL (
         SELECT count(*) AS events, min(e.number) AS first
         FROM :"schema".events_between(last.snapshot, pg_current_snapshot()) AS e
@@ -337,7 +351,8 @@ END;
 -- After a dump and restore (or a move by logical replication) the stored transaction ids are those of another cluster, and
 -- new ones would fall into windows that are done. Windows are arithmetic on stored values, so what each destination still
 -- has to get is computed from them; then the log is rewritten in tiers, one for each distinct position (what it has not got,
--- but those behind it have), with ids below every real one. Window numbers go on: destinations may have stored them. An
+-- but those behind it have), with ids below every real one. Window numbers go on above what destinations may have stored (see
+-- make_window). An
 -- event younger than the last window is in no window, whatever its transaction id. Returns whether it was needed.
 CREATE FUNCTION :"schema".rebase_outbox() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -353,7 +368,8 @@ BEGIN
     IF here = (SELECT value FROM :"schema".setting WHERE name = 'outbox_system') THEN
         RETURN false;
     END IF;
-    SELECT max(made_at), max(n) INTO last_at, last_n FROM :"schema".event_window;
+    SELECT max(made_at), greatest(max(n), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) INTO last_at, last_n
+    FROM :"schema".event_window;
     CREATE TEMPORARY TABLE samecommit_rebase ON COMMIT DROP AS
     SELECT p.window_n, p.after, w.snapshot AS done,
            coalesce((SELECT x.snapshot FROM :"schema".event_window AS x WHERE x.n > p.window_n ORDER BY x.n LIMIT 1),
