@@ -37,7 +37,7 @@ def store(dsn: str, schema: str, job: NewJob[R]) -> Enqueued[R]:
     Raises:
         CommitUnknown: the connection was lost before the answer came.
     """
-    with psycopg.connect(dsn, autocommit=True, **as_writer(dsn)) as conn:
+    with psycopg.connect(dsn, autocommit=True, client_encoding="UTF8", **as_writer(dsn)) as conn:
         try:
             stored: Enqueued[R] = perform(conn, enqueue(job, schema, own_transaction=True))
         except psycopg.OperationalError as error:
@@ -47,7 +47,9 @@ def store(dsn: str, schema: str, job: NewJob[R]) -> Enqueued[R]:
 
 async def store_async(dsn: str, schema: str, job: NewJob[R]) -> Enqueued[R]:
     """Store the job and commit; errors as `store`."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True, **as_writer(dsn)) as conn:
+    async with await psycopg.AsyncConnection.connect(
+        dsn, autocommit=True, client_encoding="UTF8", **as_writer(dsn)
+    ) as conn:
         try:
             stored: Enqueued[R] = await perform(conn, enqueue(job, schema, own_transaction=True))
         except psycopg.OperationalError as error:
@@ -63,7 +65,7 @@ def wait_for(dsn: str, schema: str, job_id: int, timeout: float) -> End:
         UnknownJob: nothing of that id is stored.
         TimeoutError: it has not ended in time.
     """
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    with psycopg.connect(dsn, autocommit=True, client_encoding="UTF8") as conn:
         for pause in _pauses(timeout):
             end: End | None = perform(conn, _look(job_id, schema))
             if end is not None:
@@ -74,7 +76,7 @@ def wait_for(dsn: str, schema: str, job_id: int, timeout: float) -> End:
 
 async def wait_for_async(dsn: str, schema: str, job_id: int, timeout: float) -> End:
     """Wait until the job has ended; errors as `wait_for`."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True, client_encoding="UTF8") as conn:
         for pause in _pauses(timeout):
             end: End | None = await perform(conn, _look(job_id, schema))
             if end is not None:

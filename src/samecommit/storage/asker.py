@@ -37,7 +37,9 @@ class Asker:
             SchemaError: the schema is missing or does not fit this code.
             psycopg.OperationalError: the database cannot be reached.
         """
-        conn = psycopg.connect(dsn, autocommit=True, application_name="samecommit operator", connect_timeout=10)
+        conn = psycopg.connect(
+            dsn, autocommit=True, application_name="samecommit operator", connect_timeout=10, client_encoding="UTF8"
+        )
         try:
             register(conn.adapters)
             conn.prepare_threshold = None  # a transaction pooler gives every statement another session
