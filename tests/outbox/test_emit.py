@@ -143,16 +143,87 @@ def test_what_one_destination_could_never_take_is_refused_with_its_name(dsn: str
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["", "{}", None], "event type '' cannot be used"),
-        (["t", "{}", ""], "event key '' cannot be used"),
-        (["t", "{}", "a\tb"], "event key"),
-        (["t", '"' + "x" * 1_100_000 + '"', None], "cannot be stored"),
+        ({"type": ""}, "event type '' cannot be used"),
+        ({"type": None}, "event type NULL cannot be used"),
+        ({"type": "t" * 201}, "event type 'ttt"),
+        ({"type": "a b"}, "event type 'a b' cannot be used"),
+        ({"key": ""}, "event key '' cannot be used"),
+        ({"key": "a\tb"}, "event key"),
+        ({"key": "k" * 201}, "event key 'kkk"),
+        ({"data": '"' + "x" * 1_100_000 + '"'}, "event data of 1100002 bytes cannot be stored"),
+        ({"data": None}, "event data"),
+        ({"id": ""}, "event id '' cannot be used"),
+        ({"source": "s" * 1001}, "event source 'sss"),
+        ({"subject": "a\nb"}, "event subject"),
+        ({"extensions": "[]"}, r"event extensions '\[\]'"),
+        ({"extensions": '{"Trace": "x"}'}, 'event extensions \'{"Trace"'),
+        ({"extensions": '{"' + "a" * 21 + '": "x"}'}, "event extensions"),
+        ({"extensions": '{"id": "x"}'}, "event extensions"),
+        ({"extensions": '{"traceparent": 7}'}, "event extensions"),
+        ({"extensions": '{"a": ""}'}, "event extensions"),
+        ({"extensions": '{"a": "b\\nc"}'}, "event extensions"),
     ],
 )
-def test_the_function_refuses_the_same_in_sql(conn: Conn, arguments: list[Any], complaint: str) -> None:
+def test_the_function_refuses_the_same_in_sql(conn: Conn, arguments: dict[str, Any], complaint: str) -> None:
+    values = {"type": "t", "data": "{}", "key": None, "id": None, "source": None, "subject": None, "extensions": None}
     with pytest.raises(psycopg.Error, match=complaint) as raised:
-        conn.execute("SELECT samecommit.emit(%s, %s::jsonb, %s)", arguments)
+        conn.execute(
+            "SELECT samecommit.emit(%(type)s, %(data)s::jsonb, %(key)s, %(id)s, %(source)s, %(subject)s, 1, %(extensions)s::jsonb)",
+            {**values, **arguments},
+        )
     assert raised.value.sqlstate == "SC004"
+    assert stored(conn) == []
+
+
+def test_what_is_as_long_as_it_may_be_is_stored_from_sql(conn: Conn) -> None:
+    texts = {"type": "t" * 200, "key": "é" * 200, "id": "i" * 1000, "source": "s" * 1000, "subject": "ü" * 1000}
+    extensions = msgspec.json.encode({"a" * 20: "é" * 1000, "0": " "}).decode()
+    conn.execute(
+        "SELECT samecommit.emit(%(type)s, '7', %(key)s, %(id)s, %(source)s, %(subject)s, 2, %(extensions)s::jsonb)",
+        {**texts, "extensions": extensions},
+    )
+    assert stored(conn) == [
+        (
+            texts["type"],
+            texts["key"],
+            texts["subject"],
+            texts["source"],
+            2,
+            "application/json",
+            b"7",
+            {"a" * 20: "é" * 1000, "0": " "},
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "data"),
+    [
+        ("application/json", b"{'a': 1}"),
+        (" Application/JSON ; charset=utf-8", b"\xff"),
+        ("application/vnd.lead+json", b""),
+        ("application/vnd.lead+json;v=1", b'{"a": 1} x'),
+    ],
+)
+def test_bytes_that_are_said_to_be_json_and_are_not_are_refused_in_sql(
+    conn: Conn, content_type: str, data: bytes
+) -> None:
+    with pytest.raises(
+        psycopg.Error, match=f"event 't' has content_type .*its {len(data)} bytes are no JSON"
+    ) as raised:
+        conn.execute("SELECT samecommit.emit_bytes('t', %s, content_type => %s)", [data, content_type])
+    assert raised.value.sqlstate == "SC004"
+
+
+def test_bytes_go_as_they_are_from_sql(conn: Conn) -> None:
+    for content_type, data in (
+        ("application/json", b' {"n": 1.10}\n'),
+        ("application/jsonlines", b"{}\n{}"),
+        ("text/plain; note=a+json", b"x"),
+        ("image/tiff", b"\x00\xff"),
+    ):
+        conn.execute("SELECT samecommit.emit_bytes('t', %s, content_type => %s)", [data, content_type])
+        assert stored(conn)[-1][5:7] == (content_type, data)
 
 
 def test_an_error_of_the_database_is_ours(dsn: str) -> None:

@@ -91,6 +91,9 @@ FUNCTIONS: Grants = {
     **dict.fromkeys(
         (
             "refuse",
+            "can_be_extensions",
+            "refuse_event",
+            "only_json",
             "here",
             "stored_key",
             "take_key",
