@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -13,6 +14,7 @@ from samecommit import App
 from samecommit.errors import NotInTransaction, PayloadError
 from samecommit.event import StoredEvent
 from samecommit.outbox.inbox import Inbox, Message
+from samecommit.outbox.sinks.headers import percent_all
 
 Conn = psycopg.Connection[Any]
 BILLING = Inbox("billing")
@@ -242,6 +244,16 @@ def test_a_message_is_read_from_the_attributes_of_every_transport(prefix: str) -
     assert Message.of(attributes) == dataclasses.replace(MESSAGE, replay=2)
     as_bytes = {name: value.encode() for name, value in attributes.items()}
     assert Message.of({**as_bytes, "content-type": b"x", "other": 7}) == dataclasses.replace(MESSAGE, replay=2)
+
+
+def test_headers_that_were_encoded_are_decoded() -> None:
+    event = msgspec.structs.replace(stored(), id="é 100%", source="/my shop", key='a "b" %20')
+    expected = Message(source="/my shop", id="é 100%", key='a "b" %20', number=5, replay=2)
+    headers = percent_all(event.attributes(), "ce-")
+    assert headers["ce-id"] == "%C3%A9%20100%25"
+    assert Message.of(headers) == expected
+    assert Message.of({name.title(): value.encode() for name, value in headers.items()}) == expected
+    assert Message.of({f"ce_{name}": value for name, value in event.attributes().items()}) == expected
 
 
 def test_a_message_is_read_from_json() -> None:

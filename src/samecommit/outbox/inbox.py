@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
+from urllib.parse import unquote
 
 import msgspec
 
@@ -25,7 +26,8 @@ from samecommit.storage.enqueue import enqueue
 from samecommit.storage.query import check_schema, statement
 
 R = TypeVar("R")
-_PREFIXES = ("ce_", "ce-", "cloudevents_", "cloudevents:")
+_HEADER = "ce-"
+_PREFIXES = (_HEADER, "ce_", "cloudevents_", "cloudevents:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +54,13 @@ class Message:
 
         Args:
             attributes: by name, also with the prefix that a transport gives them (``ce_id``, ``ce-id``, ``cloudEvents_id``);
-                values are text or bytes. Others may be among them.
+                values are text or bytes. Others may be among them. Those of ``ce-…`` are percent-encoded, as the bindings
+                for NATS and HTTP ask for, and are decoded.
 
         Raises:
             PayloadError: source or id is missing.
         """
-        found = {_plain(name): _text(value) for name, value in attributes.items()}
+        found = {_plain(name): _text(name, value) for name, value in attributes.items()}
         for name in ("source", "id"):
             if not found.get(name):
                 raise PayloadError(f"the message has no attribute {name!r}, so it is no CloudEvent", f"$.{name}")
@@ -184,5 +187,6 @@ def _plain(name: str) -> str:
     return next((lower[len(prefix) :] for prefix in _PREFIXES if lower.startswith(prefix)), lower)
 
 
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _text(name: str, value: Any) -> str:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return unquote(text) if name.lower().startswith(_HEADER) else text
