@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -70,9 +73,10 @@ def backlog(place: Place, report: Report, *, events: int = 10_000_000) -> None:
     for has_windows in (True, False):
         place.renew()
         fill_log(place, events, has_windows=has_windows, report=report)
-        report.step(0.6, f"{events:,} are delivered")
         with children() as start:
-            done = start("relay", place, start="start", expect=events).result()
+            relay = start("relay", place, start="start", expect=events)
+            with _watched(place, report, events):
+                done = relay.result()
         moments = [(at - done["first"], count) for at, count in done["moments"]]
         name = f"backlog of {events:,} events in {'many windows' if has_windows else 'one window'}"
         first, last = _pace(moments, 0.0, _SHARE, events), _pace(moments, 1 - _SHARE, 1.0, events)
@@ -80,6 +84,25 @@ def backlog(place: Place, report: Report, *, events: int = 10_000_000) -> None:
         report.add("outbox", f"{name}, first tenth", first, "events/s")
         report.add("outbox", f"{name}, last tenth to first", last / first, "x", bar=0.8)
         report.plots[name] = Plot(points=_rates(moments), y="events a second")
+
+
+@contextmanager
+def _watched(place: Place, report: Report, events: int) -> Generator[None]:
+    """Tell now and then how much is delivered, until the block ends."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(2.0):
+            delivered = place.ask(sql.SQL("SELECT coalesce(sum(delivered), 0)::bigint FROM position"))
+            report.step(0.5 + delivered / events / 2, f"{delivered:,} of {events:,} delivered")
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _pace(moments: list[tuple[int, int]], since: float, until: float, events: int) -> float:

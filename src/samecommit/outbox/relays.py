@@ -84,7 +84,8 @@ class Outbox:
         self._has_doorbell, self._keep_days = doorbell, keep_days
         self._links = {name: AsyncLink(dsn, schema, f"outbox {name}") for name in ("read", "write", "bell", "listen")}
         self._links["deliver"] = AsyncLink(dsn, schema, "outbox deliver")
-        self._links["keep"] = AsyncLink(dsn, schema, "outbox keep", settings={"statement_timeout": "10min"})
+        for name in ("keep", "tick"):
+            self._links[name] = AsyncLink(dsn, schema, f"outbox {name}", settings={"statement_timeout": "10min"})
         self._services: list[Service] = []
         self._ears: list[Service] = []
         self._relays: dict[Service, Relay | Expander] = {}
@@ -128,7 +129,7 @@ class Outbox:
         await check_version_on(self._links["keep"])
         await self._links["keep"].fetch("event/rebase")
         for destination in self.destinations:
-            await self._add(write, destination)
+            await self._add(self._links["keep"], destination)
         self._door = Service("outbox door", lambda: self._open(read, write), self.signals)
         if await self._open(read, write) != _NEVER:
             self._door.start()
@@ -152,7 +153,7 @@ class Outbox:
             service.start()
         return _NEVER
 
-    async def _add(self, link: SharedLink, destination: Destination) -> None:
+    async def _add(self, link: AsyncLink, destination: Destination) -> None:
         if isinstance(destination, JobDestination):
             await link.fetch("queue/create", name=destination.queue, retention=None, max_attempts=None)
         await link.fetch("event/add_destination", **destination_row(destination))
@@ -181,7 +182,14 @@ class Outbox:
     def _make_ticker(self, link: SharedLink, log: Log, number: int) -> None:
         bell = Doorbell(self._links["bell"], on_grant=lambda: service.wake())
         bell.watch_slots([SLOTS])
-        ticker = Ticker(link, log, on_window=self._wake, set_idle=bell.set_idle, is_heard=lambda: bell.is_held)
+        ticker = Ticker(
+            link,
+            self._links["tick"],
+            log,
+            on_window=self._wake,
+            set_idle=bell.set_idle,
+            is_heard=lambda: bell.is_held,
+        )
         service = Service("outbox ticker", ticker.run_once, self.signals)
         self._services.append(service)
         if self._has_doorbell and not self._links["write"].is_pooled:
