@@ -60,6 +60,12 @@ def test_jobs_whose_moments_python_has_not_are_shown(on_database: Samecommit, jo
     assert (shown[ids[0]]["run_at"][:4], shown[ids[1]]["run_at"][:4]) == ("9999", "0001")
 
 
+def test_a_number_of_more_digits_than_python_reads_is_shown(on_database: Samecommit, jobs: Jobs) -> None:
+    job_id = jobs.value("SELECT id FROM $.enqueue('greet', jsonb_build_object('n', 10::numeric ^ 5000))")
+    assert on_database("jobs", "show", job_id).status == 0
+    assert on_database("jobs", "show", job_id, "--json").data["payload"]["n"].startswith("1000")
+
+
 @pytest.mark.parametrize("walk", [1, 2, 3, 20_000])
 def test_pages_hold_every_job_once(
     on_database: Samecommit, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, walk: int

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 import psycopg
 from psycopg.rows import dict_row
+from psycopg.types.json import set_json_loads
 
 from samecommit.errors import ConfigError, UnknownDestination, UnknownJob, UnknownQueue
 from samecommit.storage.migrate import check_version
@@ -42,6 +45,7 @@ class Asker:
         )
         try:
             register(conn.adapters)
+            set_json_loads(partial(json.loads, parse_int=_whole), conn)
             conn.prepare_threshold = None  # a transaction pooler gives every statement another session
             check_version(conn, schema)
         except BaseException:
@@ -65,6 +69,14 @@ class Asker:
                 return cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
             raise _translated(error) from error
+
+
+def _whole(digits: str) -> int | str:
+    """Read a number as far as Python does by itself; a longer one, which only SQL can store, is shown as it is."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
 
 
 def _translated(error: psycopg.Error) -> Exception:
