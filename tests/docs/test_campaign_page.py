@@ -1,4 +1,4 @@
-"""The page on the fault campaign shows the committed result, with the rule of three beside each zero."""
+"""The page on the fault campaign shows the committed results, with the rule of three beside each zero."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,9 @@ PAGE = Path(__file__).parents[2] / "docs/operations/fault-campaign.md"
 RESULT = PAGE.with_suffix(".json")
 BEGIN = "<!-- campaign: begin (made by tests/docs/test_campaign_page.py from fault-campaign.json) -->"
 END = "<!-- campaign: end -->"
+DEPLOYS = PAGE.with_name("deploys.json")
+BEGIN_DEPLOYS = "<!-- deploys: begin (made by tests/docs/test_campaign_page.py from deploys.json) -->"
+END_DEPLOYS = "<!-- deploys: end -->"
 OF_JOBS = {"lost", "unexpected", "phantom", "ended twice", "two jobs for a key", "early start", "attempts wrong"}
 
 
@@ -41,22 +44,54 @@ def tables(result: dict[str, Any]) -> str:
     return "\n" + "\n".join(text) + "\n\n"
 
 
-def filled(page: str, result: dict[str, Any]) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + tables(result) + END + rest.partition(END)[2]
+def deploys(result: dict[str, Any]) -> str:
+    count, spread = result["deploys"], result["seconds"]
+    head = (
+        f"Seed {result['seed']}, commit `{result['commit'][:12]}`, {result['cores']} cores: {count:,} workers were told to "
+        f"stop, {result['told twice']:,} of them twice; {result['jobs']:,} jobs, {result['given back']:,} given back."
+    )
+    text = [head, "", "| what must not happen | seen | trials | at 95 % below |", "|---|---|---|---|"]
+    text += [
+        f"| {name} | {result[name]} | {count:,} stops | {'-' if result[name] else bound(count)} |"
+        for name in ("attempts spent", "never returned")
+    ]
+    text += ["", "| seconds | n | median | 95 % | worst |", "|---|---|---|---|---|"]
+    shown = " | ".join(f"{spread[part]:.2f}" for part in ("median", "p95", "worst"))
+    text.append(f"| from the signal to the end of the process | {spread['n']:,} | {shown} |")
+    return "\n" + "\n".join(text) + "\n\n"
 
 
-def test_the_page_shows_the_committed_result() -> None:
-    page, result = PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_text(encoding="utf-8"))
-    assert page == filled(page, result), "run: python -m tests.docs.test_campaign_page"
+def filled(page: str) -> str:
+    made = ((BEGIN, tables(read(RESULT)), END), (BEGIN_DEPLOYS, deploys(read(DEPLOYS)), END_DEPLOYS))
+    for begin, text, end in made:
+        before, _, rest = page.partition(begin)
+        page = before + begin + text + end + rest.partition(end)[2]
+    return page
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_page_shows_the_committed_results() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == filled(page), "run: python -m tests.docs.test_campaign_page"
+
+
+def test_a_thousand_stops_returned_and_spent_nothing() -> None:
+    result = read(DEPLOYS)
+    assert result["deploys"] == result["seconds"]["n"] >= 1000
+    assert result["attempts spent"] == result["never returned"] == 0
+    assert result["told twice"] > 300
 
 
 def test_nothing_that_must_not_happen_happened_and_every_kind_was_there() -> None:
-    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    result = read(RESULT)
     assert all(one.startswith(("recovery", "hollow")) for one in result["wrong"])
     assert not any(result["zeros"].values())
     assert set(result["kinds"]) == set(campaign(0).faults)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_text(encoding="utf-8"))))
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")))
