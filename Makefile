@@ -34,7 +34,7 @@ test-slow: $(stamp)
 	@$(bin)/python -m pytest -m slow $(ARGS)
 
 faults: $(stamp)
-	@$(bin)/python -m pytest -m faults $(ARGS)
+	@$(bin)/python -m pytest -m faults -n auto --maxschedchunk 1 $(ARGS)
 
 bench: $(stamp)
 	@$(bin)/samecommit bench $(ARGS)

@@ -29,6 +29,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Run three tests of faults at once, since they wait most of the time; with ``--full`` one, which has the machine."""
+    if config.getoption("markexpr") != "faults":
+        return None
+    return 0 if config.getoption("--full") else 3
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare no statements behind a pooler, as the page on poolers tells applications to do."""
     if config.getoption("--pooler"):
