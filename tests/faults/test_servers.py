@@ -79,16 +79,17 @@ def test_workers_outlive_a_server_that_is_away(ground: Arena, dsn: str, folder: 
     assert len(troubles) / 2 / 7 <= 20  # told, not flooded: two workers, seven loops, 20 s
 
 
-def test_a_worker_that_starts_before_its_server_ends_and_says_why(
+def test_a_worker_that_starts_before_its_server_says_why_and_waits_for_it(
     ground: Arena, dsn: str, folder: Path, workers: Crew
 ) -> None:
     enqueue(dsn, folder, "nap", 3)
     with down(ground, folder, 2):
         early = workers.start()
-        assert early.process.wait(60) == 1
-    assert "LinkDown: cannot connect" in workers.errors()
-    workers.start()
+        assert "cannot connect" in early.wait_until("trouble", count=2)[0]["error"]
+        assert early.is_alive
+    early.wait_until("end", count=3)
     conclude(dsn, folder, workers)
+    assert early.process.returncode == 0
 
 
 def test_a_server_without_a_free_connection_delays_and_loses_nothing(
