@@ -81,7 +81,7 @@ def measures(scale: Scale) -> dict[str, tuple[str, Measure]]:
         "depth": ("claims at 10 million rows each", lambda p, r: depth.depth(p, r, rows=of(10_000_000))),
         "promoter": ("jobs for later, 5,000 due a second", lambda p, r: _promoter(p, r, scale)),
         "workers": ("1, 2, 4 and 16 processes", lambda p, r: drain.many_workers(p, r, jobs=of(300_000))),
-        "emit": ("commits/s of 16 clients with an emit", lambda p, r: emit.emit_cost(p, r, seconds=max(2, of(10)))),
+        "emit": ("commits/s of 16 clients with an emit", lambda p, r: emit.emit_cost(p, r, seconds=max(1, of(10)))),
         "outbox": ("reading and delivering events", lambda p, r: _outbox(p, r, scale)),
         "outbox-backlog": (
             "a backlog of 10 million events, twice",
