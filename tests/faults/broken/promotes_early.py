@@ -8,5 +8,7 @@ from tests.faults.broken import overlay
 def apply() -> None:
     """Break the build."""
     overlay.replace(
-        "chore/promote", "AND j.run_at <= clock_timestamp()", "AND j.run_at <= clock_timestamp() + interval '1 s'"
+        "chore/promote",
+        "AND j.run_at <= (SELECT now FROM moment)",
+        "AND j.run_at <= (SELECT now FROM moment) + interval '1 s'",
     )
