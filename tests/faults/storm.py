@@ -146,6 +146,7 @@ class Storm:
             cursor = self._admin.execute(statement.encode(), values)
             return cursor.fetchall() if cursor.description else []
         except psycopg.OperationalError:
+            _close(self._admin)  # a lock or a cancel may have failed the statement alone
             self._admin = None
             return []
 
@@ -268,6 +269,7 @@ class Storm:
                 self._lively = psycopg.connect(self.dsn, autocommit=True, connect_timeout=5, application_name="meddler")
             self._lively.execute(MEDDLE, [f"at {time.time()}"])
         except psycopg.Error:
+            _close(self._lively)
             self._lively = None
 
     def _is_drained(self) -> bool:
@@ -289,6 +291,11 @@ class Storm:
             if conn is not None:
                 conn.close()
         history_audit.dump(self.dsn, self.folder, self.arena.log, self._log_start)
+
+
+def _close(conn: psycopg.Connection[Any] | None) -> None:
+    if conn is not None:
+        conn.close()
 
 
 def bar(share: float, text: str) -> None:
