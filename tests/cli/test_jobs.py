@@ -250,9 +250,11 @@ def test_a_replay_makes_new_jobs_in_the_order_given(on_database: Samecommit, job
     assert on_database("jobs", "replay", first, "--queue", "gone").status == 3
 
 
-@pytest.mark.parametrize("ids", ["x", "-5", "1.5", str(2**63), "٣"])
+@pytest.mark.parametrize("ids", ["x", "-5", "1.5", str(2**63), "9" * 5000, "٣"])
 def test_what_is_no_id_is_wrong_usage(on_database: Samecommit, ids: str) -> None:
-    assert on_database("jobs", "retry", "--", ids).status == 2
+    for command in ("retry", "show", "why"):
+        told = on_database("jobs", command, "--", ids)
+        assert (told.status, "is no job id" in told.err) == (2, True), command
 
 
 def test_a_list_never_looks_at_more_than_its_steps(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import click
 from samecommit.cli.failure import Exit
 from samecommit.cli.options import Manner, common, database, operator
 from samecommit.cli.show import details, pretty, table, when
-from samecommit.cli.values import Ids, Json, Moment, flat
+from samecommit.cli.values import Id, Ids, Json, Moment, flat
 from samecommit.storage.operate import JobFilter, Operator, Page, Until
 
 STATES = ("ready", "scheduled", "retrying", "running", "held", "failed", "done", "cancelled")
@@ -91,7 +91,7 @@ def _moment(job: Mapping[str, Any]) -> str:
 
 
 @jobs.command()
-@click.argument("job_id", metavar="ID", type=click.IntRange(min=1))
+@click.argument("job_id", metavar="ID", type=Id())
 @database
 @common
 def show(manner: Manner, job_id: int, dsn: str | None, schema: str) -> None:
@@ -118,7 +118,7 @@ ATTEMPT_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 @jobs.command()
-@click.argument("job_id", metavar="ID", type=click.IntRange(min=1))
+@click.argument("job_id", metavar="ID", type=Id())
 @database
 @common
 def why(manner: Manner, job_id: int, dsn: str | None, schema: str) -> int:

@@ -61,6 +61,22 @@ class Json(click.ParamType[str]):
         return text
 
 
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= _LARGEST_ID
+
+
+class Id(click.ParamType[int]):
+    """One job id."""
+
+    name = "ID"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the id."""
+        if not _is_id(text := str(value)):
+            self.fail(f"{text[:80]!r} is no job id: give a whole number", param, ctx)
+        return int(text)
+
+
 class Ids(click.ParamType[tuple[int, ...]]):
     """Job ids parted by commas; ``-`` reads them from standard input, parted by commas or blanks."""
 
@@ -73,7 +89,7 @@ class Ids(click.ParamType[tuple[int, ...]]):
         text = sys.stdin.read() if value == "-" else str(value)
         parts = text.replace(",", " ").split()
         for part in parts:
-            if not (part.isascii() and part.isdecimal() and int(part) <= _LARGEST_ID):
+            if not _is_id(part):
                 self.fail(f"{part!r} is no job id: give whole numbers", param, ctx)
         return tuple(int(part) for part in parts)
 
