@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tests.support.database import VERSIONS, Database, started
 from tests.support.jobs import Jobs
-from tests.support.pooler import behind, pooler
+from tests.support.pooler import behind, pooler, prepares, unprepared
 
 from samecommit import App
 
@@ -38,11 +38,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare no statements behind a pooler, as the page on poolers tells applications to do."""
-    if config.getoption("--pooler"):
-        for connection in (psycopg.Connection, psycopg.AsyncConnection):
-            defaults = connection.connect.__func__.__kwdefaults__  # type: ignore[union-attr]
-            defaults["prepare_threshold"] = None
+    """Prepare no statements behind an old pooler, as the page on poolers tells applications to do."""
+    if config.getoption("--pooler") and not prepares():
+        unprepared()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--pooler"):
         for item in items:
             if mark := item.get_closest_marker("session"):
-                item.add_marker(pytest.mark.skip(reason=f"behind a pooler: {mark.args[0]}"))
+                item.add_marker(pytest.mark.skip(reason=f"behind a pooler there is no session for {mark.args[0]}"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -252,7 +252,7 @@ class App(Tasks):
         """Make the queues, so that a producer that is there before the first worker can enqueue."""
         import psycopg
 
-        with psycopg.connect(dsn, autocommit=True) as conn:
+        with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as conn:
             for name in sorted({task.definition.queue for task in self._tasks.values()}):
                 values = {"name": name, "retention": None, "max_attempts": None}
                 door_for(conn)[0].fetch(conn, statement("queue/create", self.schema), values)

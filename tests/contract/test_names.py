@@ -49,6 +49,7 @@ def with_tasks(dsn: str, names: list[str]) -> App:
     return app
 
 
+@pytest.mark.session("the doorbell")
 async def test_b03_a_good_name_is_woken_paused_and_counted_like_any_other(dsn: str, jobs: Jobs) -> None:
     app = with_tasks(dsn, GOOD)
     async with running_worker(app, fast(poll_seconds=60.0)) as worker:

@@ -60,10 +60,20 @@ def url_of(dsn: str, driver: str) -> str:
     """The address as SQLAlchemy writes it; pg8000 wants the socket itself."""
     found = psycopg.conninfo.conninfo_to_dict(dsn)
     host, port = found["host"], found.get("port", 5432)
+    if is_pooled(dsn):
+        return f"postgresql+{driver}://{found['user']}@{host}:{port}/{found['dbname']}"
     query = f"unix_sock={host}/.s.PGSQL.{port}" if driver == "pg8000" else f"host={host}&port={port}"
-    if driver == "asyncpg":
-        query = f"host={host}&port={port}"
     return f"postgresql+{driver}://{found['user']}@/{found['dbname']}?{query}"
+
+
+def is_pooled(dsn: str) -> bool:
+    """Whether it leads to a pooler: the servers of the tests listen on sockets only."""
+    return not str(psycopg.conninfo.conninfo_to_dict(dsn)["host"]).startswith("/")
+
+
+def _uncached(dsn: str) -> dict[str, Any]:
+    """Return what asyncpg is told behind a pooler."""
+    return {"statement_cache_size": 0} if is_pooled(dsn) else {}
 
 
 # ------------------------------------------------------------------------------------------------------------- drivers
@@ -153,7 +163,7 @@ def _asyncpg(conn: Any, isolation: str | None, *, autocommit: bool) -> Held:
 async def asyncpg_connection(
     dsn: str, *, autocommit: bool = False, isolation: str | None = None
 ) -> AsyncIterator[Held]:
-    conn = await asyncpg.connect(dsn)
+    conn = await asyncpg.connect(dsn, **_uncached(dsn))
     try:
         yield _asyncpg(conn, isolation, autocommit=autocommit)
     finally:
@@ -162,7 +172,8 @@ async def asyncpg_connection(
 
 @asynccontextmanager
 async def asyncpg_pool(dsn: str, *, autocommit: bool = False, isolation: str | None = None) -> AsyncIterator[Held]:
-    async with asyncpg.create_pool(dsn, min_size=1, max_size=1) as pool, pool.acquire() as conn:
+    options = _uncached(dsn)
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=1, **options) as pool, pool.acquire() as conn:
         yield _asyncpg(conn, isolation, autocommit=autocommit)
 
 
@@ -222,7 +233,11 @@ def sqlalchemy_plain(driver: str, made_by: Callable[[Any], Any]) -> Opener:
 def sqlalchemy_async(driver: str, made_by: Callable[[Any], Any]) -> Opener:
     @asynccontextmanager
     async def opener(dsn: str, *, autocommit: bool = False, isolation: str | None = None) -> AsyncIterator[Held]:
-        engine = sa_async.create_async_engine(url_of(dsn, driver), **_level(isolation, autocommit=autocommit))
+        engine = sa_async.create_async_engine(
+            url_of(dsn, driver),
+            connect_args=_uncached(dsn) if driver == "asyncpg" else {},
+            **_level(isolation, autocommit=autocommit),
+        )
         conn = made_by(engine)
         if isinstance(conn, sa_async.AsyncConnection):
             await conn.start()

@@ -95,8 +95,8 @@ def test_refusals_pass(app: App, jobs: Jobs) -> None:
 class Cutting:
     """A proxy in front of the server that cuts the connection when it sees a text, before or after passing it on."""
 
-    def __init__(self, path: str, text: bytes, *, before: bool) -> None:
-        self._path, self._text, self._before = path, text, before
+    def __init__(self, address: str | tuple[str, int], text: bytes, *, before: bool) -> None:
+        self._address, self._text, self._before = address, text, before
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.cuts = 0
@@ -107,10 +107,10 @@ class Cutting:
     def _serve(self) -> None:
         while True:
             client, _ = self._listening.accept()
-            with client, socket.socket(socket.AF_UNIX) as server:
+            with client, socket.socket(socket.AF_UNIX if isinstance(self._address, str) else socket.AF_INET) as server:
                 if self._is_closing:
                     return
-                server.connect(self._path)
+                server.connect(self._address)
                 self._carry(client, server)
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
@@ -137,7 +137,8 @@ class Cutting:
 @contextmanager
 def cutting(dsn: str, text: bytes, *, before: bool) -> Iterator[tuple[Cutting, str]]:
     found = psycopg.conninfo.conninfo_to_dict(dsn)
-    proxy = Cutting(f"{found['host']}/.s.PGSQL.{found.get('port', 5432)}", text, before=before)
+    host, port = str(found["host"]), int(found.get("port") or 5432)
+    proxy = Cutting(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port), text, before=before)
     try:
         yield (
             proxy,

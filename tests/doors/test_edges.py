@@ -237,6 +237,7 @@ def test_no_more_than_a_chunk_is_held(dsn: str, key: str | None) -> None:
     assert (len(many), many.created) == (12_000, 12_000 if key is None else 2000)
 
 
+@pytest.mark.session("the doorbell")
 def test_a_copied_batch_rings_once_for_each_queue_with_something_due(dsn: str, jobs: Jobs) -> None:
     jobs.all("SELECT $.create_queue('quiet')")
     jobs.all("SELECT $.create_queue('loud')")

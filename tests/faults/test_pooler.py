@@ -69,3 +69,16 @@ async def test_jobs_run_retry_and_finish_in_transactions_behind_a_pooler(dsn: st
         assert {conn.execute("SHOW enable_seqscan").fetchone() for _ in range(20)} == {("on",)}
         assert conn.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (0,)
     assert list(recorder.all(ServiceFailed)) == []
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_who_waits_for_a_result_leaves_no_prepared_statement_to_the_next(pooled_dsn: str, is_async: bool) -> None:
+    app = App(pooled_dsn)
+
+    @app.task()
+    async def work() -> None: ...
+
+    job = app.enqueue(work.job())
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await (app.result_async(job, timeout=1.0) if is_async else asyncio.to_thread(app.result, job, timeout=1.0))

@@ -23,7 +23,7 @@ def register(conn: psycopg.Connection[Any], lease_id: int, age: str, *backends: 
 
 
 @pytest.mark.pg15
-@pytest.mark.session("the backends of a worker are everybody's")
+@pytest.mark.session("connections of its own")
 def test_only_the_backends_of_a_dead_worker_are_ended(dsn: str, conn: psycopg.Connection[Any]) -> None:
     with psycopg.connect(dsn, autocommit=True) as stuck, psycopg.connect(dsn, autocommit=True) as bystander:
         named, innocent = stuck.execute(BACKEND).fetchone(), bystander.execute(BACKEND).fetchone()

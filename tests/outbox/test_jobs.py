@@ -110,8 +110,14 @@ def claims(conn: Conn) -> int:
 
 
 def retry_now(conn: Conn) -> bool:
-    """Cut every back-off short; False, to stand in a condition."""
-    conn.execute("UPDATE samecommit.job SET run_at = clock_timestamp() WHERE claim_id IS NULL AND state = 'ready'")
+    """Cut every back-off short; False, to stand in a condition.
+
+    It skips what is locked: behind a pooler the one who holds the lock may be this very loop, in the midst of a transaction.
+    """
+    conn.execute(
+        "UPDATE samecommit.job SET run_at = clock_timestamp() WHERE id IN"
+        " (SELECT id FROM samecommit.job WHERE claim_id IS NULL AND state = 'ready' FOR UPDATE SKIP LOCKED)"
+    )
     return False
 
 

@@ -69,6 +69,7 @@ async def test_one_that_is_down_or_poisoned_slows_no_other(dsn: str, conn: Conn)
 
 
 @pytest.mark.pg15
+@pytest.mark.session("the doorbell")
 async def test_a_sleeping_relay_is_woken_by_the_emitter(dsn: str, conn: Conn) -> None:
     app = App(dsn)
     sink = Scripted()
@@ -153,6 +154,7 @@ async def test_pause_and_resume_reach_a_running_relay(dsn: str, conn: Conn) -> N
         await until(lambda: sink.numbers == numbers)
 
 
+@pytest.mark.session("the doorbell")
 async def test_a_replay_reaches_a_running_relay_at_once(dsn: str, conn: Conn) -> None:
     app = App(dsn)
     sink = Scripted()
@@ -179,12 +181,14 @@ async def test_a_lost_connection_is_replaced(dsn: str, conn: Conn) -> None:
         await until(lambda: sink.numbers == numbers)
         conn.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'samecommit outbox%'"
+            " AND pid <> pg_backend_pid()"
         )
         numbers += emit(conn, "a", 2)
         await until(lambda: set(sink.numbers) == set(numbers))
         await recorder.one(ServiceFailed)
 
 
+@pytest.mark.session("connections of its own")
 async def test_fifty_destinations_cost_about_as_many_blocks_as_one(dsn: str, conn: Conn) -> None:
     def blocks() -> int:
         conn.execute("SELECT pg_stat_force_next_flush()")

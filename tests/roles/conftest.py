@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.database import SCHEMA, Database
+from tests.support.pooler import behind
 
 from samecommit.storage.migrate import migrate
 from samecommit.storage.roles import ROLES, Role, make_roles
@@ -24,14 +25,16 @@ class Site:
 
     dsn: str
     prefix: str
+    port: int | None = None
 
     def user(self, role: Role) -> str:
         """Return the login that has only this role."""
         return f"{self.prefix}_{role}_user"
 
     def dsn_of(self, role: Role) -> str:
-        """Return the address with which that user connects."""
-        return make_conninfo(self.dsn, user=self.user(role))
+        """Return the address with which that user connects, through the pooler if there is one."""
+        address = make_conninfo(self.dsn, user=self.user(role))
+        return address if self.port is None else behind(address, self.port)
 
     def connect(self, role: Role | None = None, *, autocommit: bool = True) -> psycopg.Connection[Any]:
         """Connect as that user, or as who made the roles."""
@@ -54,9 +57,9 @@ def dba_database(server: Database) -> Iterator[str]:
         yield make_conninfo(address, user=DBA)
 
 
-def make_site(dsn: str) -> Site:
+def make_site(dsn: str, port: int | None) -> Site:
     """Install with roles, and make a user for each."""
-    made = Site(dsn, f"site{next(_numbers)}")
+    made = Site(dsn, f"site{next(_numbers)}", port)
     migrate(dsn, SCHEMA)
     names = make_roles(dsn, SCHEMA, made.prefix)
     with made.connect() as conn:
@@ -72,13 +75,13 @@ def dba_dsn(server: Database) -> Iterator[str]:
 
 
 @pytest.fixture
-def site(dba_dsn: str) -> Site:
+def site(dba_dsn: str, port: int | None) -> Site:
     """An installation of the test's own."""
-    return make_site(dba_dsn)
+    return make_site(dba_dsn, port)
 
 
 @pytest.fixture(scope="module")
-def lasting_site(server: Database) -> Iterator[Site]:
+def lasting_site(server: Database, port: int | None) -> Iterator[Site]:
     """An installation that no test changes."""
     with dba_database(server) as dsn:
-        yield make_site(dsn)
+        yield make_site(dsn, port)

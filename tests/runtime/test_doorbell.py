@@ -16,7 +16,7 @@ from samecommit.runtime.service import Service
 from samecommit.signals import Signals
 from samecommit.storage.link import AsyncLink
 
-pytestmark = [pytest.mark.pg15, pytest.mark.session("a bell is a lock of a session, and LISTEN needs one")]
+pytestmark = [pytest.mark.pg15, pytest.mark.session("the doorbell")]
 
 
 def channel(jobs: Jobs) -> str:

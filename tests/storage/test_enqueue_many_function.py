@@ -88,7 +88,7 @@ def test_none_is_fine(jobs: Jobs) -> None:
     assert enqueue_many(jobs) == []
 
 
-@pytest.mark.session("it listens")
+@pytest.mark.session("the doorbell")
 def test_each_queue_is_rung_once(jobs: Jobs, dsn: str) -> None:
     jobs.all("SELECT $.create_queue('other')")
     with psycopg.connect(dsn, autocommit=True) as worker:

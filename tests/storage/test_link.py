@@ -17,7 +17,7 @@ from samecommit.storage.session import (
     session_settings,
 )
 
-pytestmark = [pytest.mark.pg15, pytest.mark.session("these are about the settings and the life of a session")]
+pytestmark = [pytest.mark.pg15, pytest.mark.session("settings from the connect on")]
 
 
 @asynccontextmanager

@@ -57,7 +57,7 @@ def all_labels() -> list[str]:
     return [label for label in labels if PREPARABLE.match(statement(label, "samecommit").text)]
 
 
-@pytest.mark.session("it prepares by name")
+@pytest.mark.session("statements prepared by name")
 def test_every_statement_can_be_prepared(conn: psycopg.Connection[Any]) -> None:
     for label in all_labels():
         made = statement(label, "samecommit")

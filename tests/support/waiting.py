@@ -10,11 +10,15 @@ _PAUSE_SECONDS = 0.005
 
 
 async def until(condition: Callable[[], T], timeout_seconds: float = 15.0, what: str = "") -> T:
-    """Return the first truthy answer of the condition, asked every few milliseconds while the loop goes on."""
-    deadline = time.monotonic() + timeout_seconds
+    """Return the first truthy answer of the condition, asked every few milliseconds while the loop goes on.
+
+    The condition holds the loop up, so the loop gets at least as long between two looks as a look takes.
+    """
+    deadline = (looked := time.monotonic()) + timeout_seconds
     while not (answer := condition()):
         _check(deadline, timeout_seconds, condition, what)
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(max(_PAUSE_SECONDS, time.monotonic() - looked))
+        looked = time.monotonic()
     return answer
 
 

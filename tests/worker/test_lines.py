@@ -271,7 +271,7 @@ async def test_jobs_for_later_come_in_line_when_their_time_has_come(app: App, jo
 @pytest.mark.parametrize(
     "doorbell",
     [
-        pytest.param(True, id="with a bell", marks=pytest.mark.session("a bell is a lock of a session")),
+        pytest.param(True, id="with a bell", marks=pytest.mark.session("the doorbell")),
         pytest.param(False, id="polling"),
     ],
 )

@@ -451,7 +451,7 @@ async def test_a_stop_during_the_start_is_not_forgotten(app: App, jobs: Jobs, pa
     assert jobs.value("SELECT count(*) FROM $.worker") == 0
 
 
-@pytest.mark.session("it looks for the worker's own connections on the server")
+@pytest.mark.session("connections of its own")
 async def test_a_stopped_worker_leaves_no_connection_and_no_thread_that_beats(
     app: App, conn: psycopg.Connection[Any], jobs: Jobs
 ) -> None:

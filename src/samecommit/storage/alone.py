@@ -65,7 +65,7 @@ def wait_for(dsn: str, schema: str, job_id: int, timeout: float) -> End:
         UnknownJob: nothing of that id is stored.
         TimeoutError: it has not ended in time.
     """
-    with psycopg.connect(dsn, autocommit=True, client_encoding="UTF8") as conn:
+    with psycopg.connect(dsn, autocommit=True, client_encoding="UTF8", prepare_threshold=None) as conn:
         for pause in _pauses(timeout):
             end: End | None = perform(conn, _look(job_id, schema))
             if end is not None:
@@ -76,7 +76,9 @@ def wait_for(dsn: str, schema: str, job_id: int, timeout: float) -> End:
 
 async def wait_for_async(dsn: str, schema: str, job_id: int, timeout: float) -> End:
     """Wait until the job has ended; errors as `wait_for`."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True, client_encoding="UTF8") as conn:
+    async with await psycopg.AsyncConnection.connect(
+        dsn, autocommit=True, client_encoding="UTF8", prepare_threshold=None
+    ) as conn:
         for pause in _pauses(timeout):
             end: End | None = await perform(conn, _look(job_id, schema))
             if end is not None:

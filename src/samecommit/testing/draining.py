@@ -40,7 +40,7 @@ async def drain_async(app: App, *, timeout_seconds: float = 10.0, config: Worker
     try:
         async with asyncio.timeout(timeout_seconds):
             await worker.started()
-            async with await psycopg.AsyncConnection.connect(app.dsn, autocommit=True) as conn:
+            async with await psycopg.AsyncConnection.connect(app.dsn, autocommit=True, prepare_threshold=None) as conn:
                 cursor = psycopg.AsyncRawCursor(conn)
                 while (await _first(cursor, "testing/unsettled", app.schema))[0]:
                     await asyncio.sleep(_LOOK_SECONDS)
