@@ -243,7 +243,7 @@ END;
 -- a new timeline (a restore to a moment, a failover) and after an adoption numbers go on above the milliseconds since 1970:
 -- windows are made more slowly than those pass. The first statement's row lock makes two calls agree on the floor.
 CREATE FUNCTION :"schema".make_window() RETURNS bigint
-LANGUAGE sql VOLATILE
+LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
     UPDATE :"schema".setting AS s
     SET value = jsonb_build_object('timeline', here.timeline,
