@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--per-second", type=float, default=0.0)
     args = parser.parse_args()
     create_app()  # gives the tasks their database's schema, and ends this process with its parent
-    with psycopg.connect(os.environ["SAMECOMMIT_DSN"], autocommit=True) as conn:
+    with psycopg.connect(os.environ["SAMECOMMIT_DSN"], autocommit=True, prepare_threshold=None) as conn:
         known = {email for (email,) in conn.execute(TABLE.emails)}
         new = [lead for lead in read_leads(args.leads).leads if lead.email not in known]
         import_leads(conn, arrivals(new, args.per_second))

@@ -99,7 +99,9 @@ class Pipeline:
 
     def __init__(self, given: PipelineInput, stack: ExitStack) -> None:
         self._given = given
-        self._conn: psycopg.Connection[Any] = stack.enter_context(psycopg.connect(given.dsn, autocommit=True))
+        self._conn: psycopg.Connection[Any] = stack.enter_context(
+            psycopg.connect(given.dsn, autocommit=True, prepare_threshold=None)
+        )
         self._conn.execute(TABLE.create)
         self.watch = Watch(self._conn, TABLE)
         if self.watch.snapshot().arrived:
