@@ -140,9 +140,8 @@ class Bookmarks:
         if mode == "forward":
             starts = [max(lane.low, lane.bookmark) for lane in lanes]
             return [(lane.queue_id, lane.priority, start, start) for lane, start in zip(lanes, starts, strict=True)]
-        is_sure = mode == "full" or not is_busy
         return [
-            (lane.queue_id, lane.priority, start, _LAST if is_sure else lane.bookmark)
+            (lane.queue_id, lane.priority, start, lane.bookmark if is_busy else _LAST)
             for lane in lanes
             for start in (_HEAD, {"look-back": lane.near, "deep": lane.low, "full": 0}[mode])
         ]
@@ -173,7 +172,7 @@ class Bookmarks:
             is_last = is_full and lane is last
             is_complete = is_complete or (is_last and reached > lane.bookmark)
             if mode != "forward":
-                sure = lane.bookmark if is_busy and mode != "full" else _LAST
+                sure = lane.bookmark if is_busy else _LAST
                 self._raise(lane, reached, mode, sure, is_last=is_last)
             lane.bookmark = max(lane.bookmark, reached)
             if is_last:

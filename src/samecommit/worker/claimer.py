@@ -204,7 +204,7 @@ class Claimer:
         self._is_caught_up = len(rows) < room
         if mode != "forward":
             self._looked(mode, began, is_complete=is_complete)
-            await self._look(is_wanted=not rows)
+            await self._look(is_wanted=not rows and self._pace.is_idle)
         return len(rows)
 
     def _looked(self, mode: Mode, began: float, *, is_complete: bool) -> None:
