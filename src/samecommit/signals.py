@@ -9,16 +9,15 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """The root of all signals."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStarted(Signal):
+class WorkerStarted(Signal, frozen=True, kw_only=True):
     """A worker has its lease and begins to claim."""
 
     lease_id: int
@@ -26,23 +25,20 @@ class WorkerStarted(Signal):
     kinds: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStopped(Signal):
+class WorkerStopped(Signal, frozen=True, kw_only=True):
     """A worker has ended; ``given_back`` jobs were returned to the line without spending an attempt."""
 
     lease_id: int
     given_back: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyFound(Signal):
+class CopyFound(Signal, frozen=True, kw_only=True):
     """The database is a copy of the installation's home: nothing is done in it until it is adopted."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseWasLost(Signal):
+class LeaseWasLost(Signal, frozen=True, kw_only=True):
     """The lease ran out or was taken: everything that ran was stopped."""
 
     lease_id: int
@@ -50,15 +46,13 @@ class LeaseWasLost(Signal):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsClaimed(Signal):
+class JobsClaimed(Signal, frozen=True, kw_only=True):
     """One claim brought so many jobs."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsEnded(Signal):
+class JobsEnded(Signal, frozen=True, kw_only=True):
     """One write ended so many attempts; ``refused`` were fenced off, because somebody else owns them now."""
 
     done: int
@@ -66,8 +60,7 @@ class JobsEnded(Signal):
     refused: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFailed(Signal):
+class JobFailed(Signal, frozen=True, kw_only=True):
     """An attempt ended badly."""
 
     job_id: int
@@ -77,8 +70,7 @@ class JobFailed(Signal):
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerAbandoned(Signal):
+class HandlerAbandoned(Signal, frozen=True, kw_only=True):
     """A handler has not stopped when told (``reason``: timeout, cancel, shutdown): its job goes on without it."""
 
     job_id: int
@@ -87,15 +79,13 @@ class HandlerAbandoned(Signal):
     stuck_threads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerWornOut(Signal):
+class WorkerWornOut(Signal, frozen=True, kw_only=True):
     """Every thread hangs in a handler, the spare ones too: the worker stops, so that another takes its place."""
 
     stuck_threads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasesReaped(Signal):
+class LeasesReaped(Signal, frozen=True, kw_only=True):
     """Jobs of dead leases were given back; ``held`` of them after too many lone crashes."""
 
     leases: int
@@ -103,8 +93,7 @@ class LeasesReaped(Signal):
     held: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceFailed(Signal):
+class ServiceFailed(Signal, frozen=True, kw_only=True):
     """A loop's turn failed; it goes on after ``retry_seconds``."""
 
     service: str
@@ -112,16 +101,14 @@ class ServiceFailed(Signal):
     retry_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceRecovered(Signal):
+class ServiceRecovered(Signal, frozen=True, kw_only=True):
     """A loop works again after so many failed turns."""
 
     service: str
     failures: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyBroken(Signal):
+class PolicyBroken(Signal, frozen=True, kw_only=True):
     """A user's retry policy answered nonsense; the default was used."""
 
     kind: str
@@ -131,11 +118,11 @@ class PolicyBroken(Signal):
 Listener = Callable[[Signal], None]
 
 
-@dataclass(slots=True)
 class Signals:
     """Where signals go: any number of listeners, called in order, in the emitter's thread."""
 
-    listeners: list[Listener] = field(default_factory=list[Listener])
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Add a listener and return what removes it."""

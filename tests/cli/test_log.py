@@ -58,7 +58,7 @@ def test_a_failure_is_one_line_of_text() -> None:
 def test_a_failure_is_one_object_for_programs() -> None:
     (line,) = written("json", FAILED, process="worker 2")
     told = json.loads(line)
-    assert told.keys() == {"at", "level", "event", "message", "process", *FAILED.__slots__}
+    assert told.keys() == {"at", "level", "event", "message", "process", *FAILED.__struct_fields__}
     assert (told["event"], told["job_id"], told["will_retry"]) == ("JobFailed", 7, False)
 
 

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from samecommit.signals import Signal, Signals
 from samecommit.worker.supervisor import Supervisor

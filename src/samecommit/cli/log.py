@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, TypeAlias
+
+from msgspec.structs import asdict
 
 from samecommit.cli.failure import mask
 from samecommit.cli.news import Level, news, shortened

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samecommit.signals import Signal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayStarted(Signal):
+class RelayStarted(Signal, frozen=True, kw_only=True):
     """A relay holds a position and begins to send; ``is_clean`` is False when the one before it was cut off."""
 
     destination: str
@@ -16,8 +13,7 @@ class RelayStarted(Signal):
     is_clean: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayStopped(Signal):
+class RelayStopped(Signal, frozen=True, kw_only=True):
     """A relay let go of its position, or lost it."""
 
     destination: str
@@ -25,8 +21,7 @@ class RelayStopped(Signal):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventsDelivered(Signal):
+class EventsDelivered(Signal, frozen=True, kw_only=True):
     """So many events are written down as delivered; ``repeated`` of them the destination had already."""
 
     destination: str
@@ -35,8 +30,7 @@ class EventsDelivered(Signal):
     repeated: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventParked(Signal):
+class EventParked(Signal, frozen=True, kw_only=True):
     """An event was put aside: ``due`` is tried again, ``dead`` and ``decision`` wait for a person."""
 
     destination: str
@@ -46,8 +40,7 @@ class EventParked(Signal):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationStopped(Signal):
+class DestinationStopped(Signal, frozen=True, kw_only=True):
     """Nothing is sent for so many seconds, then one event is tried."""
 
     destination: str
@@ -57,16 +50,14 @@ class DestinationStopped(Signal):
     retry_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationRecovered(Signal):
+class DestinationRecovered(Signal, frozen=True, kw_only=True):
     """A destination takes events again."""
 
     destination: str
     shard: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatPossible(Signal):
+class RepeatPossible(Signal, frozen=True, kw_only=True):
     """Events are sent again though nobody knows whether they had arrived: the receiver may see them twice."""
 
     destination: str
@@ -74,8 +65,7 @@ class RepeatPossible(Signal):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayEnded(Signal):
+class ReplayEnded(Signal, frozen=True, kw_only=True):
     """A replay has sent again what was asked for, as far as this shard goes, or was cancelled."""
 
     destination: str
@@ -84,8 +74,7 @@ class ReplayEnded(Signal):
     is_cancelled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventsExpanded(Signal):
+class EventsExpanded(Signal, frozen=True, kw_only=True):
     """So many jobs were made of events, with the position moved in the same transaction."""
 
     destination: str

@@ -47,16 +47,14 @@ _MARGIN_SECONDS = 15.0
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildStarted(Signal):
+class ChildStarted(Signal, frozen=True, kw_only=True):
     """A worker process was started."""
 
     number: int
     pid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildEnded(Signal):
+class ChildEnded(Signal, frozen=True, kw_only=True):
     """A worker process has ended; ``status`` below 0 is the signal. None in ``restart_seconds``: it is not started again."""
 
     number: int
@@ -66,16 +64,14 @@ class ChildEnded(Signal):
     restart_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildKilled(Signal):
+class ChildKilled(Signal, frozen=True, kw_only=True):
     """A worker process did not end in time and was killed."""
 
     number: int
     pid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopPassedOn(Signal):
+class StopPassedOn(Signal, frozen=True, kw_only=True):
     """The parent was told to stop, for the ``times``-th time, and told its ``children``."""
 
     received: str
