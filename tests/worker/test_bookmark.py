@@ -91,14 +91,13 @@ class Simulated:
         mode = mode or ("look-back" if self.is_caught_up else "forward")
         lanes = self.marks.next_order()
         brought: list[int] = []
-        is_busy = not self.is_caught_up
-        for _, _, start, sure in self.marks.walk(lanes, mode, is_busy=is_busy):
+        for _, _, start, sure in self.marks.walk(lanes, mode):
             passed = {pos for pos in self.touched if pos > sure}
             found = sorted(pos for pos in self.visible - passed if pos > start and (start >= 0 or pos <= 0))
             brought += found[: room + 1 - len(brought)]
         self.visible.difference_update(brought)
         self.given += len(brought)
-        self.marks.claimed(lanes, [(1, 0, pos) for pos in brought], room=room + 1, mode=mode, is_busy=is_busy)
+        self.marks.claimed(lanes, [(1, 0, pos) for pos in brought], room=room + 1, mode=mode)
         self.is_caught_up = len(brought) < room + 1
         if mode != "forward":
             self.sample()
@@ -244,14 +243,39 @@ def test_a_look_that_is_not_sure_beyond_the_bookmark_raises_no_mark_beyond_it() 
     for xid in (100, 200, 300, 400):
         marks.sample(xid, xid, xid, 90)
     lanes = marks.next_order()
-    marks.claimed(lanes, [(1, 0, pos) for pos in range(1, 6)], room=5, mode="forward", is_busy=True)
-    assert marks.walk(lanes, "look-back", is_busy=True) == [(1, 0, -(2**63), 5), (1, 0, 0, 5)]
-    marks.claimed(lanes, [(1, 0, pos) for pos in range(8, 13)], room=5, mode="look-back", is_busy=True)
+    marks.claimed(lanes, [(1, 0, pos) for pos in range(1, 6)], room=5, mode="forward")
+    assert marks.walk(lanes, "look-back") == [(1, 0, -(2**63), 5), (1, 0, 0, 5)]
+    marks.claimed(lanes, [(1, 0, pos) for pos in range(8, 13)], room=5, mode="look-back")
     assert (lanes[0].low, lanes[0].bookmark) == (5, 12), "6 and 7 were passed over"
-    marks.claimed(lanes, [(1, 0, 6)], room=5, mode="look-back", is_busy=True)
+    marks.claimed(lanes, [(1, 0, 6)], room=5, mode="look-back")
     assert lanes[0].low == 12
     marks.claimed(lanes, [], room=5, mode="look-back")
     assert lanes[0].low == 90
+
+
+def test_a_lane_that_was_looked_at_to_its_end_is_not_walked_over_again_because_of_a_backlog_in_another() -> None:
+    marks = Bookmarks()
+    marks.watch([1])
+    marks.add([(1, 10)])
+    for xid in (100, 200, 300, 400):
+        marks.sample(xid, xid, xid, 90)
+    lanes = marks.next_order()
+    for pos in (3, 6):
+        marks.claimed(lanes, [(1, 0, pos)], room=1, mode="look-back")
+    assert (marks.lanes[1, 10].low, marks.lanes[1, 0].low) == (90, 3)
+
+
+def test_a_full_look_that_ends_below_the_marks_brings_them_back() -> None:
+    marks = Bookmarks()
+    marks.watch([1])
+    for xid in (100, 200, 300, 400):
+        marks.sample(xid, xid, xid, 90)
+    lanes = marks.next_order()
+    marks.claimed(lanes, [], room=5, mode="look-back")
+    assert lanes[0].low == 90
+    marks.claimed(lanes, [(1, 0, pos) for pos in (1, 2, 3, 4, 80)], room=5, mode="full")
+    assert (lanes[0].low, lanes[0].near, lanes[0].bookmark) == (80, 80, 80)
+    assert marks.walk(lanes, "forward") == [(1, 0, 80, 80)]
 
 
 def test_queues_take_turns_at_coming_first_and_priorities_keep_their_order() -> None:

@@ -47,6 +47,12 @@ class Lane:
     low: int = 0
     near: int = 0
     bookmark: int = 0
+    is_behind: bool = False  # the last claim that came here was full before the lane was at its end
+
+    @property
+    def sure(self) -> int:
+        """The place up to which a look that is not forward takes rows that somebody has touched."""
+        return self.bookmark if self.is_behind else _LAST
 
 
 class Bookmarks:
@@ -92,6 +98,7 @@ class Bookmarks:
         """Forget the marks: the kinds that are asked for have changed."""
         for lane in self.lanes.values():
             lane.low = lane.near = lane.bookmark = 0
+            lane.is_behind = False
 
     def _arrange(self) -> None:
         self._order = sorted(self.lanes.values(), key=lambda lane: (lane.queue_id, -lane.priority))
@@ -131,30 +138,22 @@ class Bookmarks:
         return any(lane.low < lane.near for lane in self._order)
 
     @staticmethod
-    def walk(lanes: Sequence[Lane], mode: Mode, *, is_busy: bool = False) -> list[tuple[int, int, int, int]]:
+    def walk(lanes: Sequence[Lane], mode: Mode) -> list[tuple[int, int, int, int]]:
         """Return what to look at, in order: queue, priority, the place to begin behind, the place up to which to be sure.
 
-        Beyond the latter a row that another transaction has touched is passed over: while there is a backlog
-        (``is_busy``) that was another worker, and if it was not, the next look back is sure of it.
+        Beyond the latter a row that another transaction has touched is passed over: in a lane with a backlog that
+        was another worker, and if it was not, the next look back is sure of it.
         """
         if mode == "forward":
             starts = [max(lane.low, lane.bookmark) for lane in lanes]
             return [(lane.queue_id, lane.priority, start, start) for lane, start in zip(lanes, starts, strict=True)]
         return [
-            (lane.queue_id, lane.priority, start, lane.bookmark if is_busy else _LAST)
+            (lane.queue_id, lane.priority, start, lane.sure)
             for lane in lanes
             for start in (_HEAD, {"look-back": lane.near, "deep": lane.low, "full": 0}[mode])
         ]
 
-    def claimed(
-        self,
-        lanes: Sequence[Lane],
-        places: Sequence[tuple[int, int, int]],
-        *,
-        room: int,
-        mode: Mode,
-        is_busy: bool = False,
-    ) -> bool:
+    def claimed(self, lanes: Sequence[Lane], places: Sequence[tuple[int, int, int]], *, room: int, mode: Mode) -> bool:
         """Move the marks after a claim that brought (queue_id, priority, pos) of each job.
 
         Returns:
@@ -172,17 +171,19 @@ class Bookmarks:
             is_last = is_full and lane is last
             is_complete = is_complete or (is_last and reached > lane.bookmark)
             if mode != "forward":
-                sure = lane.bookmark if is_busy else _LAST
-                self._raise(lane, reached, mode, sure, is_last=is_last)
+                self._raise(lane, reached, mode, is_last=is_last)
             lane.bookmark = max(lane.bookmark, reached)
+            if mode == "full" and is_last and 0 < reached < lane.low:
+                lane.low = lane.near = lane.bookmark = reached  # whatever had let the marks pass a roomful may have hidden more
+            lane.is_behind = is_last
             if is_last:
                 break
         return is_complete
 
-    def _raise(self, lane: Lane, reached: int, mode: Mode, sure: int, *, is_last: bool) -> None:
+    def _raise(self, lane: Lane, reached: int, mode: Mode, *, is_last: bool) -> None:
         if is_last and reached <= lane.bookmark:
             return
-        most = min(reached, sure) if is_last else sure
+        most = min(reached, lane.sure) if is_last else lane.sure
         if mode != "look-back" or lane.near <= lane.low:
             lane.low = max(lane.low, min(self._low_horizon.safe_pos, most))
         lane.near = max(lane.near, lane.low, min(self._near_horizon.safe_pos, most))

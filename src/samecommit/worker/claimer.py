@@ -178,11 +178,10 @@ class Claimer:
 
     async def _claim(self, lease_id: int, room: int) -> int:
         lanes, mode, began = self._marks.next_order(), self._mode(), self._clock()
-        is_busy = not self._is_caught_up
         rows: list[Row] = []
         is_complete = True
         if lanes and self._kinds:
-            claim_id, walk = secrets.randbits(63), self._marks.walk(lanes, mode, is_busy=is_busy)
+            claim_id, walk = secrets.randbits(63), self._marks.walk(lanes, mode)
             with self._doubting():
                 rows = await self._link.fetch(
                     "claim/claim",
@@ -195,12 +194,12 @@ class Claimer:
                     kinds=self._kinds,
                     room=room,
                 )
+            if self._lease() != lease_id:
+                return 0  # what a dead lease was answered says nothing of the line, and its jobs are the reaper's
             if rows:
                 self._executor.note_claim(self._clock() - began)
-            is_complete = self._marks.claimed(
-                lanes, [_PLACE(row) for row in rows], room=room, mode=mode, is_busy=is_busy
-            )
-            await self._hand_over(claim_id, rows, lanes)
+            is_complete = self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
+            await self._hand_over(lease_id, claim_id, rows, lanes)
         self._is_caught_up = len(rows) < room
         if mode != "forward":
             self._looked(mode, began, is_complete=is_complete)
@@ -242,7 +241,7 @@ class Claimer:
         self._has_new_lanes = self._has_new_lanes or has_found
         return has_found
 
-    async def _hand_over(self, claim_id: int, rows: list[Row], lanes: list[Lane]) -> None:
+    async def _hand_over(self, lease_id: int, claim_id: int, rows: list[Row], lanes: list[Lane]) -> None:
         if not rows:
             return
         self.claims += 1
@@ -254,7 +253,7 @@ class Claimer:
         if any(row[_PAYLOAD] is None for row in rows):
             with self._doubting():
                 rows = await self._with_bodies(rows)
-        if self._lease() is None:
+        if self._lease() != lease_id:
             return  # lost while the bodies were fetched: the reaper has them
         self._claimed(claim_id, len(rows))
         self._executor.take(claim_id, rows)
@@ -298,7 +297,7 @@ class Claimer:
                 lost=lost if lost <= 2 else 32767,
                 room=room,
             )
-        await self._hand_over(claim_id, rows, [Lane(0, 0), Lane(0, 0)])
+        await self._hand_over(lease_id, claim_id, rows, [Lane(0, 0), Lane(0, 0)])
         while not self._executor.is_empty and not self.is_stopping and self._lease() == lease_id:
             await self._sleep(0.05)
         self._suspects_at = self._clock() + _SUSPECT_PAUSE * (self._clock() - began)
