@@ -69,9 +69,9 @@ class Turns:
         self.database, self.handlers, self.lease, self.now = Database(), Handlers(), 1, 100.0
         self.claimer = Claimer(
             WorkerConfig(),
-            cast(AsyncLink, self.database),
-            cast(Doorbell, Bell()),
-            cast(Executor, self.handlers),
+            cast("AsyncLink", self.database),
+            cast("Doorbell", Bell()),
+            cast("Executor", self.handlers),
             Signals(),
             kinds=("work",),
             lease=lambda: self.lease,

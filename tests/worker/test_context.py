@@ -1,6 +1,7 @@
 """What a handler's context does: records, progress, and the job's end in the handler's own transaction."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -244,6 +245,123 @@ async def test_an_error_in_the_transaction_undoes_all_of_it_and_is_a_failed_atte
     assert (row["attempts"], row["result"]) == (1, None)
     assert effects(jobs) == [job_id]
     assert jobs.outcomes(job_id) == ["error", "done"]
+
+
+@pytest.mark.usefixtures("business")
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutine", "thread"])
+async def test_a_transaction_that_failed_to_commit_can_be_tried_again_and_ends_the_job(
+    app: App, conn: psycopg.Connection[Any], jobs: Jobs, is_async: bool
+) -> None:
+    conn.execute("ALTER TABLE effect ADD UNIQUE (note) DEFERRABLE INITIALLY DEFERRED")
+    conn.execute("INSERT INTO effect VALUES (0, 'taken')")
+    write, notes = "INSERT INTO effect VALUES (%s, %s)", ("taken", "free")
+
+    if is_async:
+
+        @app.task(name="work")
+        async def on_loop(ctx: AsyncContext) -> None:
+            for note in notes:
+                with contextlib.suppress(psycopg.errors.UniqueViolation):
+                    async with ctx.transaction() as own:
+                        await own.execute(write, [ctx.job.id, note])
+                    return
+
+        work = on_loop
+    else:
+
+        @app.task(name="work")
+        def on_thread(ctx: Context) -> None:
+            for note in notes:
+                with contextlib.suppress(psycopg.errors.UniqueViolation):
+                    with ctx.transaction() as own:
+                        own.execute(write, [ctx.job.id, note])
+                    return
+
+        work = on_thread
+    job_id = app.enqueue(work.job()).id
+    async with running_worker(app):
+        await jobs.ended(job_id)
+    assert effects(jobs) == [0, job_id]
+    assert jobs.outcomes(job_id) == ["done"]
+
+
+@pytest.mark.usefixtures("business")
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutine", "thread"])
+async def test_an_end_that_a_savepoint_has_undone_is_made_again_with_the_transaction(
+    app: App, jobs: Jobs, is_async: bool
+) -> None:
+    write = "INSERT INTO effect VALUES (%s, %s)"
+
+    if is_async:
+
+        @app.task(name="work")
+        async def on_loop(ctx: AsyncContext) -> None:
+            async with ctx.transaction() as own:
+                await own.execute(write, [ctx.job.id, "kept"])
+                with contextlib.suppress(ValueError):
+                    async with own.transaction():
+                        await own.execute(write, [ctx.job.id, "undone"])
+                        await ctx.finish(own, "undone")
+                        raise ValueError
+
+        work = on_loop
+    else:
+
+        @app.task(name="work")
+        def on_thread(ctx: Context) -> None:
+            with ctx.transaction() as own:
+                own.execute(write, [ctx.job.id, "kept"])
+                with contextlib.suppress(ValueError), own.transaction():
+                    own.execute(write, [ctx.job.id, "undone"])
+                    ctx.finish(own, "undone")
+                    raise ValueError
+
+        work = on_thread
+    job_id = app.enqueue(work.job()).id
+    async with running_worker(app):
+        row = await jobs.ended(job_id)
+    assert row["result"] is None
+    assert jobs.all("SELECT note FROM effect") == [("kept",)]
+    assert jobs.outcomes(job_id) == ["done"]
+
+
+@pytest.mark.usefixtures("business")
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutine", "thread"])
+async def test_what_follows_the_transaction_that_ended_the_job_cannot_commit_as_the_job_s(
+    app: App, jobs: Jobs, is_async: bool
+) -> None:
+    write, told = "INSERT INTO effect VALUES (%s, %s)", list[str]()
+
+    if is_async:
+
+        @app.task(name="work")
+        async def on_loop(ctx: AsyncContext) -> None:
+            for note in ("first", "second"):  # as a handler does that was not told of its commit
+                try:
+                    async with ctx.transaction() as own:
+                        await own.execute(write, [ctx.job.id, note])
+                except LeaseLost as error:
+                    told.append(str(error))
+
+        work = on_loop
+    else:
+
+        @app.task(name="work")
+        def on_thread(ctx: Context) -> None:
+            for note in ("first", "second"):
+                try:
+                    with ctx.transaction() as own:
+                        own.execute(write, [ctx.job.id, note])
+                except LeaseLost as error:
+                    told.append(str(error))
+
+        work = on_thread
+    job_id = app.enqueue(work.job()).id
+    async with running_worker(app):
+        await jobs.ended(job_id)
+        await until(lambda: told)
+    assert jobs.all("SELECT note FROM effect") == [("first",)]
+    assert len(told) == 1 and "ended by an earlier transaction" in told[0]
 
 
 @pytest.mark.usefixtures("business")

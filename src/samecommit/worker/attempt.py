@@ -107,7 +107,9 @@ class Attempt:
         }
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"job {self.id} belongs to another run now: this transaction must not commit")
+        return LeaseLost(
+            f"job {self.id} belongs to another run now, or has been ended by an earlier transaction: this one must not commit"
+        )
 
     def finish(self, conn: Any, result: Any) -> None:
         """End the job on the caller's plain connection."""
@@ -136,15 +138,46 @@ class Attempt:
     @contextmanager
     def transaction(self) -> Generator[Any]:
         """A plain connection whose transaction ends the job."""
-        with self.host.sync_connection() as conn, conn.transaction():
+        with self._ending() as ending, self.host.sync_connection() as conn, conn.transaction():
             yield conn
-            if not self.is_ended_by_handler:
+            if not self.is_ended_by_handler or perform(conn, self._is_ours()):
                 self.finish(conn, None)
+            ending.is_through = True
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncGenerator[Any]:
         """An async connection whose transaction ends the job."""
-        async with self.host.async_connection() as conn, conn.transaction():
-            yield conn
-            if not self.is_ended_by_handler:
-                await self.finish_async(conn, None)
+        with self._ending() as ending:
+            async with self.host.async_connection() as conn, conn.transaction():
+                yield conn
+                if not self.is_ended_by_handler or await perform(conn, self._is_ours()):
+                    await self.finish_async(conn, None)
+                ending.is_through = True
+
+    @contextmanager
+    def _ending(self) -> Generator[_Ending]:
+        """Note whether the block's own transaction ends the job: one that is undone, or never commits, leaves nothing.
+
+        Each such transaction must find the job and delete it, whatever an earlier one of this run did: an answer to a commit
+        may be lost, and what is written again then must not be.
+        """
+        ending, before = _Ending(), self.is_ended_by_handler
+        self.is_ended_by_handler = False
+        try:
+            yield ending
+        except BaseException:
+            ending.is_through = False
+            raise
+        finally:
+            self.is_ended_by_handler = ending.is_through or before
+
+    def _is_ours(self) -> Steps[bool]:
+        """Whether the job is still there as this run's: a savepoint may have undone its end."""
+        pair = {"ids": [self.id], "claim_ids": [self.claim_id]}
+        return bool((yield from fetch(statement("claim/owned", self.host.schema), pair)))
+
+
+class _Ending:
+    """What came of a transaction that ends the job."""
+
+    is_through = False

@@ -174,7 +174,9 @@ class Bookmarks:
                 self._raise(lane, reached, mode, is_last=is_last)
             lane.bookmark = max(lane.bookmark, reached)
             if mode == "full" and is_last and 0 < reached < lane.low:
-                lane.low = lane.near = lane.bookmark = reached  # whatever had let the marks pass a roomful may have hidden more
+                lane.low = lane.near = lane.bookmark = (
+                    reached  # whatever had let the marks pass a roomful may have hidden more
+                )
             lane.is_behind = is_last
             if is_last:
                 break
