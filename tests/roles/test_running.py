@@ -17,7 +17,7 @@ from samecommit import App, AsyncContext
 from samecommit.errors import ConfigError
 from samecommit.maintenance.retention import Retention
 from samecommit.storage.link import AsyncLink
-from samecommit.storage.migrate import migrate
+from samecommit.storage.migrate import migrate, migrations
 from samecommit.storage.operate import Until
 from samecommit.storage.operate_outbox import EventFilter, OutboxOperator
 from samecommit.storage.roles import Role, keep_roles, make_roles, role_names, roles_script
@@ -173,6 +173,28 @@ def test_a_migration_gives_the_roles_what_is_new(site: Site) -> None:
         ).fetchone() == (f"{site.prefix}_owner",)
     with site.connect("viewer") as viewer:
         assert viewer.execute("SELECT id FROM samecommit.jobs").fetchone() == (1,)
+
+
+def test_a_migration_that_is_cut_off_before_the_roles_have_what_is_new_is_not_applied(
+    dba_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [step for step in migrations("samecommit") if step.version <= 9]
+    with monkeypatch.context() as patched:
+        patched.setattr("samecommit.storage.migrate.migrations", lambda _: before)
+        migrate(dba_dsn, "samecommit")
+    names = make_roles(dba_dsn, "samecommit", "cut_off")
+    producer = make_conninfo(dba_dsn, user="cut_off_producer_user")
+    with psycopg.connect(dba_dsn, autocommit=True) as dba:
+        dba.execute(f"CREATE ROLE cut_off_producer_user LOGIN IN ROLE {names['producer']}".encode())
+    emit = "SELECT count(*) FROM samecommit.emit('lead.created', '{}', extensions => '{\"team\": \"a\"}')"
+    with psycopg.connect(producer, autocommit=True) as conn:
+        with monkeypatch.context() as patched:
+            patched.setattr("samecommit.storage.migrate.keep_roles", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                migrate(dba_dsn, "samecommit")
+        assert conn.execute(emit.encode()).fetchone() == (1,)
+        assert migrate(dba_dsn, "samecommit") == migrations("samecommit")[len(before) :]
+        assert conn.execute(emit.encode()).fetchone() == (1,)
 
 
 def test_the_printed_script_does_what_make_roles_does(dba_dsn: str) -> None:

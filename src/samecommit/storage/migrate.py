@@ -121,9 +121,6 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
         steps = pending(conn, schema)
         for step in steps:
             _apply(conn, schema, step)
-        if steps:
-            with conn.transaction():
-                keep_roles(conn, schema)
         return steps
 
 
@@ -155,6 +152,7 @@ def _try(conn: Connection, schema: str, step: Migration) -> None:
         conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'".encode())
         conn.execute(step.text.encode())
         _run(conn, schema, "migrate/close_functions")
+        keep_roles(conn, schema)  # with the step: what it has changed may call what it has added, as the owner
         _run(conn, schema, "migrate/note", version=step.version, name=step.name)
 
 
