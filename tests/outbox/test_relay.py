@@ -1,5 +1,6 @@
 """What a relay does with each outcome, and that nothing is lost, repeated without need or out of order by it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ from samecommit.outbox.outcomes import (
     DestinationDown,
     Doubt,
     Duplicate,
+    Lookup,
     Outcome,
     Rejected,
     Retry,
@@ -425,6 +427,42 @@ async def test_a_doubtful_event_whose_key_is_blocked_meanwhile_is_looked_up_befo
             await stage.later(5.0)
         assert parked(conn) == {}
         assert sink.numbers == [b1, a1], "what was there was sent again"
+
+
+def park_in_doubt(conn: Conn, numbers: list[int]) -> None:
+    """Let the position stand behind these events, whose last attempts are in doubt."""
+    conn.execute(
+        "INSERT INTO samecommit.parked (destination, number, created_at, lane, blocks, state, due_at, is_doubtful)"
+        " SELECT 'there', number, created_at, lane, false, 'due', now(), true FROM samecommit.event WHERE number = ANY (%s)",
+        [numbers],
+    )
+
+
+async def test_parked_doubts_are_looked_up_at_once_and_sent_by_whoever_holds_the_position_then(
+    dsn: str, conn: Conn
+) -> None:
+    numbers = emit(conn, None, 20)
+    sink = Readable(idempotency=ReadBack(0.0))
+    async with Stage(dsn, sink, matches="nothing.*") as stage:
+        await stage.run()
+        park_in_doubt(conn, numbers)
+        stage.relay.look_again()
+        first, stage.relay = stage.relay, stage.another(holder=2)
+
+        async def find_slowly(batch: Sequence[StoredEvent]) -> Sequence[Lookup]:
+            found = await Readable.find_existing(sink, batch)
+            if len(sink.looks) == 1:
+                stage.clock.now += 31.0
+                conn.execute("UPDATE samecommit.position SET lease_until_at = 'epoch'")
+                await stage.run()
+            return found
+
+        sink.find_existing = find_slowly  # type: ignore[method-assign]
+        await stage.run(relay=first)
+        assert sorted(sink.numbers) == numbers, "both relays sent them"
+        assert sink.looks == [numbers, numbers]
+        assert parked(conn) == {}
+        await first.stop()
 
 
 @pytest.mark.parametrize(("age", "is_told"), [(1.0, False), (200.0, True)])

@@ -6,7 +6,7 @@ which is then sent alone, and at last put aside, so that one event that breaks t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -154,19 +154,26 @@ class Doubts:
         self._looks += 1
         return backoff(self._looks, 0.25, 60.0)
 
-    async def look(self, event: StoredEvent, age_seconds: float) -> Lookup:
-        """Look once for a parked event whose last attempt was in doubt; what cannot be read is taken as not there."""
+    async def look_at(self, events: Sequence[StoredEvent], ages: Mapping[int, float]) -> Sequence[Lookup]:
+        """Look once for parked events whose last attempt was in doubt; what cannot be read is taken as not there.
+
+        Args:
+            events: as many as one ``send`` takes.
+            ages: for how many seconds each has been parked, by number.
+        """
         if not self._can_look:
-            it = self._traits.idempotency
-            if not (isinstance(it, DropsRepeats) and age_seconds < it.seconds):
-                self._signals.emit(
-                    RepeatPossible(destination=self._destination.name, count=1, reason="sent again in doubt")
-                )
-            return NotFound()
+            self._tell_forgotten([ages[event.number] for event in events])
+            return [NotFound()] * len(events)
         if self._clock() < self._sent + self.settle_seconds:
-            return Unsure("waits until the destination would show it")
-        (found,) = await self._courier.find_existing([event])
-        return found
+            return [Unsure("waits until the destination would show it")] * len(events)
+        return await self._courier.find_existing(events)
+
+    def _tell_forgotten(self, ages: Sequence[float]) -> None:
+        it = self._traits.idempotency
+        count = sum(not (isinstance(it, DropsRepeats) and age < it.seconds) for age in ages)
+        if count:
+            name = self._destination.name
+            self._signals.emit(RepeatPossible(destination=name, count=count, reason="sent again in doubt"))
 
     @property
     def settle_seconds(self) -> float:

@@ -16,7 +16,8 @@ declared idempotency decides what happens before anything is sent again (`_clari
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.event import StoredEvent
@@ -32,6 +33,7 @@ from samecommit.outbox.outcomes import (
     Doubt,
     Duplicate,
     Found,
+    Lookup,
     NotFound,
     Outcome,
     Rejected,
@@ -57,6 +59,15 @@ _TAKE_SECONDS, _IDLE_SECONDS, _HALTED_SECONDS = 2.0, 2.0, 1.0
 _LONGEST_STOP_SECONDS = 60.0
 _PARKED_ROOM = 200
 _UNMOVED_BATCHES = 5  # what is sent behind the first event that is not done: a wave looks four batches ahead
+
+
+class _Due(NamedTuple):
+    """A parked event whose turn it is: whether its last attempt is in doubt, and for how long it has been parked."""
+
+    event: StoredEvent
+    state: str
+    is_doubtful: bool
+    age_seconds: float
 
 
 class Relay:
@@ -258,8 +269,7 @@ class Relay:
             return
         most = 1 if self._stops or self._doubts.isolates(self._pending[0]) else self._traits.batch
         batch = next_batch(self._pending, self._destination, self._traits, most)
-        if not self._hold.lasts(self._destination.send_seconds):
-            await self._move()
+        await self._renew_to_send()
         batch = [self._doubts.with_attempt(event) for event in batch] if self._doubts.tries else batch
         outcomes = await self._courier.send(batch)
         if self._courier.has_position:
@@ -365,6 +375,11 @@ class Relay:
                 )
             )
 
+    async def _renew_to_send(self) -> None:
+        """Renew the lease where it might end before one more call of the sink does: another relay would send the same."""
+        if not self._hold.lasts(self._destination.send_seconds):
+            await self._move()
+
     async def _load_parked(self) -> None:
         rows = await self._link.fetch(
             "event/parked",
@@ -385,19 +400,18 @@ class Relay:
             shard=self._shard,
             room=min(_PARKED_ROOM, self._traits.batch),
         )
-        ages: dict[int, float] = {}
+        due = [_Due(stored_event(row, None, row[13] + 1), row[12], row[14], row[16]) for row in rows]
+        ages = {one.event.number: one.age_seconds for one in due}
+        found = await self._look_at([one.event for one in due if one.is_doubtful], ages)
         batch: list[StoredEvent] = []
-        for row in rows:
-            state, attempts, is_doubtful, _, age = row[12:]
-            event = stored_event(row, None, attempts + 1)
-            ages[event.number] = age
-            match await self._doubts.look(event, age) if is_doubtful else NotFound():
+        for event, state, _, age in due:
+            match found.get(event.number):
                 case Found():
                     self._delivered, self._repeated = self._delivered + 1, self._repeated + 1
                     self._parking.done(event)
                 case Unsure(reason=reason):
                     self._put_back(event, reason, age, is_doubtful=True)
-                case NotFound():
+                case NotFound() | None:
                     self._parking.done(event) if state == "settled" else batch.append(event)
         if batch:
             await self._resend(batch, ages)
@@ -405,6 +419,14 @@ class Relay:
             await self._move()
         else:
             await self._load_parked()
+
+    async def _look_at(self, doubtful: Sequence[StoredEvent], ages: Mapping[int, float]) -> dict[int, Lookup]:
+        """Look for doubtful events, all at once: one look of a few seconds for each would outlive the lease."""
+        if not doubtful:
+            return {}
+        await self._renew_to_send()
+        found = await self._doubts.look_at(doubtful, ages)
+        return {event.number: it for event, it in zip(doubtful, found, strict=True)}
 
     def _put_back(
         self,
@@ -425,6 +447,7 @@ class Relay:
             self._tell_parked(event, state, self._parking.changes[-1].error or reason)
 
     async def _resend(self, batch: list[StoredEvent], ages: dict[int, float]) -> None:
+        await self._renew_to_send()
         outcomes = await self._courier.send(batch)
         for event, outcome in zip(batch, outcomes, strict=True):
             match outcome:
