@@ -61,6 +61,49 @@ async def test_stdout_writes_cloudevents_one_a_line() -> None:
     assert (second["data_base64"], second["traceparent"]) == ("AA==", "t")
 
 
+MULTILINE = b'{\r\n"a": "x\\n"\n}\n'
+
+
+async def test_json_with_line_breaks_is_one_line_all_the_same(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    await Stdout(stream).send([event(1, data=MULTILINE)])
+    file = File(tmp_path / "file")
+    await file.connect(TARGET)
+    await file.send([event(1, data=MULTILINE)])
+    await file.close()
+    for written in (stream.getvalue().encode(), (tmp_path / "file").read_bytes()):
+        assert (written.count(b"\n"), written.count(b"\r")) == (1, 0)
+        assert msgspec.json.decode(written)["data"] == {"a": "x\n"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [MULTILINE, b"9" * 5000, b'{"x": 1e5000}', b'"\\ud800"', b"[" * 5000 + b"]" * 5000, b'{"sequence": 1,"data": 2}'],
+    ids=["line breaks", "many digits", "large exponent", "half a pair", "deep", "attributes in data"],
+)
+async def test_whatever_json_the_last_event_has_a_file_takes_nothing_twice(tmp_path: Path, data: bytes) -> None:
+    sink = File(tmp_path / "file")
+    await sink.connect(TARGET)
+    await sink.send([event(1), event(2, data=data)])
+    await sink.close()
+    await sink.connect(TARGET)
+    assert await sink.send([event(2, data=data), event(3)]) == [Duplicate(), Delivered()]
+    await sink.close()
+
+
+@pytest.mark.parametrize("line", [b"}", b"\xff", b"[]", b'{"sequence":7}', b'{"sequence":"x"}', b"[" * 5000, b""])
+async def test_a_line_of_somebody_elses_has_no_position(tmp_path: Path, line: bytes) -> None:
+    sink = File(tmp_path / "file")
+    await sink.connect(TARGET)
+    await sink.send([event(1)])
+    await sink.close()
+    with (tmp_path / "file").open("ab") as file:
+        file.write(line + b"\n")
+    await sink.connect(TARGET)
+    assert await sink.position() == Position(1, 1)
+    await sink.close()
+
+
 async def test_a_file_takes_nothing_twice_and_cuts_off_half_a_line(tmp_path: Path) -> None:
     path = tmp_path / "there-0.jsonl"
     sink = File(tmp_path / "{destination}-{shard}.jsonl")

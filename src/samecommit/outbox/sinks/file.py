@@ -1,7 +1,7 @@
 """Appends each event as a line of JSON to a file, whose own lines say what is there already: effectively once.
 
-The position is that of the last whole line. A line that was cut off by a crash is cut away; the file is locked while it is
-open, so that two relays do not write at once. One file for each destination and shard (``{shard}`` in its name).
+The position is that of the last whole line that has one. A line that was cut off by a crash is cut away; the file is locked
+while it is open, so that two relays do not write at once. One file for each destination and shard (``{shard}`` in its name).
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Ou
 from samecommit.outbox.sink import StoredPosition, Target, Traits
 
 _BLOCK = 65_536
+
+
+class _Attributes(msgspec.Struct):
+    sequence: str | None = None
 
 
 class File:
@@ -81,7 +85,7 @@ class File:
             if event.position is not None and self._position is not None and event.position <= self._position:
                 outcomes.append(Duplicate())
                 continue
-            lines.append(event.structured() + b"\n")
+            lines.append(event.line())
             outcomes.append(Delivered())
             self._position = event.position or self._position
         await asyncio.to_thread(_append, self._file, b"".join(lines))
@@ -111,6 +115,16 @@ def _last_position(file: BufferedRandom) -> Position | None:
             lines[-1] = b""
             tail = b"\n".join(lines)
         for line in reversed(lines[1:] if at else lines):
-            if line and (sequence := msgspec.json.decode(line).get("sequence")):
-                return Position.parse(sequence)
+            if (position := _position(line)) is not None:
+                return position
     return None
+
+
+def _position(line: bytes) -> Position | None:
+    """Read what stands before a line's data, which need not be JSON that Python can read; None for what is not of ours."""
+    attributes, has_data, _ = line.partition(b',"data":')
+    try:
+        sequence = msgspec.json.decode(attributes + b"}" if has_data else attributes, type=_Attributes).sequence
+        return None if sequence is None else Position.parse(sequence)
+    except (ValueError, RecursionError):
+        return None

@@ -38,6 +38,6 @@ class Stdout:
     async def send(self, batch: Sequence[StoredEvent]) -> Sequence[Outcome]:
         """Write and flush the lines."""
         stream = self._stream or sys.stdout
-        stream.write("".join([f"{event.structured().decode()}\n" for event in batch]))
+        stream.write("".join([event.line().decode() for event in batch]))
         stream.flush()
         return [Delivered()] * len(batch)
