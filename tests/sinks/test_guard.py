@@ -77,6 +77,7 @@ def test_what_is_no_network_is_refused_at_once() -> None:
         ("https://example.com:22/", "port 22"),
         ("https://example.com:99999/", "cannot be read"),
         ("https://[::1/", "cannot be read"),
+        ("https://user:secret\u2100@example.com/", "cannot be read"),
     ],
 )
 def test_a_url_is_looked_at_first_and_not_repeated(url: str, says: str) -> None:

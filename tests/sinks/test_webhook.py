@@ -212,6 +212,30 @@ def test_secrets_are_looked_up_and_never_shown(monkeypatch: pytest.MonkeyPatch, 
         Endpoint(id="x", url="https://example.com", secrets=("env:NOT_THERE",)).keys()
 
 
+async def test_an_answer_that_is_no_http_is_told_without_the_url() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 9000 + b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        outcome = await hooks(f"http://127.0.0.1:{port}/p4th?token=s3cret").send(EVENT, delivery())
+    assert isinstance(outcome, Retry)
+    assert "400" in outcome.reason
+    assert "s3cret" not in outcome.reason
+    assert "p4th" not in outcome.reason
+
+
+@pytest.mark.parametrize("host", ["a\\b", "\xad", "a..b", "nowhere.invalid"])
+async def test_a_url_that_leads_nowhere_is_not_repeated(host: str) -> None:
+    outcome = await hooks(f"http://{host}/p4th?token=s3cret").send(EVENT, delivery())
+    assert isinstance(outcome, Retry)
+    assert "Error: " in outcome.reason
+    assert "s3cret" not in outcome.reason
+    assert "p4th" not in outcome.reason
+
+
 async def test_an_endpoint_gets_the_types_it_wants() -> None:
     endpoints = FixedEndpoints(
         [

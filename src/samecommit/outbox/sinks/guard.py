@@ -70,8 +70,8 @@ class Guard:
         try:
             parts = urlsplit(url)
             port = parts.port or (443 if parts.scheme == "https" else 80)
-        except ValueError as error:
-            raise Forbidden(f"the endpoint's URL cannot be read: {error}") from None
+        except ValueError:  # whose text may hold a name and password
+            raise Forbidden("the endpoint's URL cannot be read: look at its host and port") from None
         if parts.scheme not in self._schemes:
             raise Forbidden(f"the endpoint's URL has scheme {parts.scheme!r}: give one of {', '.join(self._schemes)}")
         if not parts.hostname or parts.username is not None or parts.password is not None:

@@ -116,8 +116,7 @@ class Webhooks:
         except (TimeoutError, http.ClientError, OSError, ValueError) as error:
             if blocked:
                 raise blocked[0] from error
-            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-            return self._again(reason, delivery, {"seconds": round(time.monotonic() - began, 3)})
+            return self._again(_said(error, http), delivery, {"seconds": round(time.monotonic() - began, 3)})
         detail: dict[str, Any] = {"status": response.status, "seconds": round(time.monotonic() - began, 3)}
         if said:
             detail["response"] = clean_text(said.decode(errors="replace"), limit_bytes=self._keep)
@@ -166,6 +165,17 @@ class Webhooks:
             return Rejected(f"given up after {delivery.attempt} attempts: {reason}", detail)
         pause = self._schedule[delivery.attempt - 1] * (1.0 + random.random() / 10)
         return Retry(reason, max(pause, at_least_seconds), detail)
+
+
+def _said(error: BaseException, http: Any) -> str:
+    """Say what an attempt failed with, without the URL: its path or query may be a secret, and viewers read the attempts."""
+    if isinstance(error, http.ClientResponseError):
+        said = f"{error.status}, {error.message}"
+    elif isinstance(error, http.InvalidURL):
+        said = "the endpoint's URL cannot be read"
+    else:
+        said = str(error)
+    return f"{type(error).__name__}: {said}".removesuffix(": ")
 
 
 def _seconds_of(retry_after: str | None) -> float:
