@@ -264,6 +264,19 @@ def test_a_give_back_leaves_no_trace(jobs: Jobs, actor: Actor) -> None:
     assert [pair[0] for pair in actor.claim()] == [job_id]
 
 
+def test_a_claim_that_somebody_forgets_meanwhile_is_not_waited_for(jobs: Jobs, actor: Actor, dsn: str) -> None:  # B10
+    enqueue(jobs, 2)
+    (_, first), (late, _) = *actor.claim(1), *actor.claim(1)
+    with psycopg.connect(dsn) as completer:
+        run(completer, "claim/forget", claim_ids=[first])
+        actor.conn.execute("SET lock_timeout = '1s'")
+        run(
+            actor.conn, "claim/give_back", lease_id=actor.lease_id, known=[]
+        )  # each would wait for a row of the other's
+        assert [pair[0] for pair in actor.claim()] == [late]
+        completer.rollback()
+
+
 def test_the_class_none_keeps_no_history_and_loses_no_failure(jobs: Jobs, actor: Actor) -> None:
     jobs.all("SELECT $.create_queue('default', 'none')")
     done, failed, cancelled = enqueue(jobs, 3)

@@ -1,11 +1,12 @@
 -- Gives back what this lease has claimed and its worker has not heard of: the answer was lost, or the claim arrived after its
 -- connection was given up (the network keeps what it could not deliver). :known are the claims that it works on. Such a job
--- has never started, so it spends nothing and goes to the head of its lane. Locks job rows with SKIP LOCKED, then claim rows; a claim that has no job any
--- more goes with the next look.
+-- has never started, so it spends nothing and goes to the head of its lane. Locks claim rows, then job rows, both with SKIP LOCKED: `forget`
+-- deletes claim rows of the same worker in an order of its own. A claim that has no job any more goes with the next look.
 WITH lost AS (
     SELECT c.claim_id, c.ids
     FROM :"schema".claim AS c
     WHERE c.lease_id = :lease_id::bigint AND c.claim_id <> ALL (:known::bigint[])
+    FOR UPDATE SKIP LOCKED
 ), mine AS (
     SELECT j.id, lost.claim_id
     FROM lost
