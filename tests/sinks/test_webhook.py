@@ -187,6 +187,23 @@ async def test_a_name_that_leads_elsewhere_the_next_time_is_looked_at_again(monk
         assert len(receiver.got) == 1
 
 
+async def test_a_forbidden_address_beside_one_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        return [(10, 1, 6, "", ("64:ff9b::1", port, 0, 0)), (2, 1, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    async with Receiver([None, (204, {}, "")]) as receiver:
+        guard = Guard(allow=["127.0.0.1/32"], ports=None, allow_http=True)
+        sending = hooks(f"http://both.example:{receiver.port}/", guard=guard)
+        assert isinstance(await sending.send(EVENT, delivery()), Retry)
+        assert isinstance(await sending.send(EVENT, delivery(2)), Delivered)
+    gone = await sending.send(EVENT, delivery(3))
+    assert isinstance(gone, Retry)
+    assert "Connect" in gone.reason
+    nowhere = await hooks("http://both.example/", guard=Guard(allow_http=True)).send(EVENT, delivery())
+    assert isinstance(nowhere, Rejected)
+
+
 async def test_the_environments_proxy_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Receiver() as receiver, Receiver() as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)

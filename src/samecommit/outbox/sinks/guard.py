@@ -27,6 +27,7 @@ _RESERVED = tuple(
         "192.88.99.0/24",  # 6to4 relays
         "2001::/32",  # Teredo
         "192.0.0.0/24",  # protocol assignments
+        "fec0::/10",  # site-local
     )
 )
 

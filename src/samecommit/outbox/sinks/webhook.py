@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from socket import socket
 from typing import Any
 
 from samecommit.event import Event, StoredEvent
@@ -107,37 +108,29 @@ class Webhooks:
     async def _post(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes, delivery: Delivery) -> Outcome:
         http = needed("aiohttp", "webhooks")
         began = time.monotonic()
-        blocked: list[Forbidden] = []
+        gate = _Gate(self._guard)
         try:
-            async with self._session(http, blocked) as session:
+            async with self._session(http, gate) as session:
                 request = session.post(endpoint.url, data=body, headers=headers, allow_redirects=False)
                 async with request as response:
                     said = await response.content.read(_READ_BYTES) if self._keep else b""
         except (TimeoutError, http.ClientError, OSError, ValueError) as error:
-            if blocked:
-                raise blocked[0] from error
+            if gate.refused is not None and not gate.has_opened:
+                raise gate.refused from error
             return self._again(_said(error, http), delivery, {"seconds": round(time.monotonic() - began, 3)})
         detail: dict[str, Any] = {"status": response.status, "seconds": round(time.monotonic() - began, 3)}
         if said:
             detail["response"] = clean_text(said.decode(errors="replace"), limit_bytes=self._keep)
         return await self._answered(endpoint, response.status, response.headers, delivery, detail)
 
-    def _session(self, http: Any, blocked: list[Forbidden]) -> Any:
+    def _session(self, http: Any, gate: _Gate) -> Any:
         """Return a session for one request: no connection and no address outlives it."""
-
-        def guarded(info: tuple[Any, ...]) -> Any:
-            try:
-                return self._guard.socket(info)
-            except Forbidden as error:
-                blocked.append(error)
-                raise
-
         if self._tls is None:
             import ssl
 
             self._tls = ssl.create_default_context()
         connector = http.TCPConnector(
-            socket_factory=guarded, use_dns_cache=False, force_close=True, ssl=self._tls, happy_eyeballs_delay=None
+            socket_factory=gate, use_dns_cache=False, force_close=True, ssl=self._tls, happy_eyeballs_delay=None
         )
         return http.ClientSession(
             connector=connector,
@@ -165,6 +158,24 @@ class Webhooks:
             return Rejected(f"given up after {delivery.attempt} attempts: {reason}", detail)
         pause = self._schedule[delivery.attempt - 1] * (1.0 + random.random() / 10)
         return Retry(reason, max(pause, at_least_seconds), detail)
+
+
+class _Gate:
+    """Makes the sockets of one request: of a name's addresses one may be forbidden and the next one have failed."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self.refused: Forbidden | None = None
+        self.has_opened = False
+
+    def __call__(self, info: tuple[Any, ...]) -> socket:
+        try:
+            made = self._guard.socket(info)
+        except Forbidden as error:
+            self.refused = error
+            raise
+        self.has_opened = True
+        return made
 
 
 def _said(error: BaseException, http: Any) -> str:
