@@ -253,6 +253,23 @@ def test_a_look_that_is_not_sure_beyond_the_bookmark_raises_no_mark_beyond_it() 
     assert lanes[0].low == 90
 
 
+def test_a_backlog_that_somebody_has_touched_is_not_walked_over_by_every_other_claim() -> None:
+    world = Simulated()
+    world.begin()
+    for _ in range(200):
+        world.place()
+    world.commit()
+    world.claim(9)
+    for n in range(0, 190, 2):
+        world.touch(n)  # an update of all of them was rolled back
+    brought = [world.claim(9) for _ in range(20)]
+    assert brought == [0, *[10] * 19]
+    while world.claim(9):
+        pass
+    assert not world.waiting()
+    assert world.marks.walk(world.marks.next_order(), "forward")[0][3] < 2**62, "the next backlog is others' again"
+
+
 def test_a_lane_that_was_looked_at_to_its_end_is_not_walked_over_again_because_of_a_backlog_in_another() -> None:
     marks = Bookmarks()
     marks.watch([1])

@@ -48,11 +48,15 @@ class Lane:
     near: int = 0
     bookmark: int = 0
     is_behind: bool = False  # the last claim that came here was full before the lane was at its end
+    is_passed: bool = False  # there was a backlog, and a forward claim found no more of it
+    is_open: bool = (
+        False  # there was more, touched by somebody and free: a mass update that was rolled back, for instance
+    )
 
     @property
     def sure(self) -> int:
         """The place up to which a look that is not forward takes rows that somebody has touched."""
-        return self.bookmark if self.is_behind else _LAST
+        return self.bookmark if self.is_behind and not self.is_open else _LAST
 
 
 class Bookmarks:
@@ -98,7 +102,7 @@ class Bookmarks:
         """Forget the marks: the kinds that are asked for have changed."""
         for lane in self.lanes.values():
             lane.low = lane.near = lane.bookmark = 0
-            lane.is_behind = False
+            lane.is_behind = lane.is_passed = lane.is_open = False
 
     def _arrange(self) -> None:
         self._order = sorted(self.lanes.values(), key=lambda lane: (lane.queue_id, -lane.priority))
@@ -146,7 +150,10 @@ class Bookmarks:
         """
         if mode == "forward":
             starts = [max(lane.low, lane.bookmark) for lane in lanes]
-            return [(lane.queue_id, lane.priority, start, start) for lane, start in zip(lanes, starts, strict=True)]
+            return [
+                (lane.queue_id, lane.priority, start, _LAST if lane.is_open else start)
+                for lane, start in zip(lanes, starts, strict=True)
+            ]
         return [
             (lane.queue_id, lane.priority, start, lane.sure)
             for lane in lanes
@@ -177,6 +184,8 @@ class Bookmarks:
                 lane.low = lane.near = lane.bookmark = (
                     reached  # whatever had let the marks pass a roomful may have hidden more
                 )
+            lane.is_open = is_last and (lane.is_open or (lane.is_passed and mode != "forward"))
+            lane.is_passed = mode == "forward" and lane.is_behind and not is_last
             lane.is_behind = is_last
             if is_last:
                 break
