@@ -178,7 +178,7 @@ class _Gate:
         return made
 
 
-def _said(error: BaseException, http: Any) -> str:
+def _said(error: Any, http: Any) -> str:
     """Say what an attempt failed with, without the URL: its path or query may be a secret, and viewers read the attempts."""
     if isinstance(error, http.ClientResponseError):
         said = f"{error.status}, {error.message}"
