@@ -39,7 +39,7 @@ from samecommit.outbox.outcomes import (
 )
 from samecommit.outbox.told import RepeatPossible
 from samecommit.signals import Signals
-from samecommit.storage.link import AsyncLink
+from samecommit.storage.link import AsyncLink, LinkDown, Row
 
 Conn = psycopg.Connection[Any]
 
@@ -76,6 +76,19 @@ class Searchable(Crm):
         if self.says:
             return self.says.pop(0)
         return Found(delivery.marker) if delivery.marker in self.records else NotFound()
+
+
+class Deaf(SharedLink):
+    """Loses the next answer to one statement, which was carried out."""
+
+    deaf_to: str | None = None
+
+    async def fetch(self, label: str, **values: Any) -> list[Row]:
+        rows = await super().fetch(label, **values)
+        if label == self.deaf_to:
+            self.deaf_to = None
+            raise LinkDown("the connection was reset")
+        return rows
 
 
 @asynccontextmanager
@@ -172,6 +185,26 @@ async def test_expansion_is_exactly_once_though_it_is_cut_off(dsn: str, conn: Co
     ).fetchall()
     assert len(counts) == 200
     assert {row[1:] for row in counts} == {(3, 3, 3)}
+
+
+async def test_expansion_is_exactly_once_though_its_answer_is_lost(dsn: str, conn: Conn) -> None:
+    numbers = emit(conn, "a", 200)
+    destination = JobDestination(name="crm", adapter=Crm(), matches=Matcher("*"))
+    link = Deaf(AsyncLink(dsn, "samecommit", "test"))
+    log = Log(link, room=64)
+    values = {"name": "crm", "mode": "jobs", "shards": 1, "matches": ["*"], "from_start": True, "start_at": None}
+    await link.fetch("event/add_destination", **values, sink=None, ordering=None)
+    log.newest_n = (await link.fetch("event/make_window"))[0][0]
+    expander = Expander(destination, log, link, Signals(), holder=1)
+    await expander.run_once()
+    link.deaf_to = "event/expand"
+    with pytest.raises(LinkDown):
+        await expander.run_once()
+    for _ in range(8):
+        await expander.run_once()
+    await link.link.close()
+    made = "SELECT (payload -> 'event' ->> 'number')::bigint FROM samecommit.jobs ORDER BY 1"
+    assert [number for (number,) in conn.execute(made)] == numbers
 
 
 async def test_a_rejected_event_fails_at_once_and_a_refused_one_is_tried_again(dsn: str, conn: Conn) -> None:

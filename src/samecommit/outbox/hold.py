@@ -13,7 +13,7 @@ from samecommit.storage.link import Row
 
 
 class PositionLost(Exception):
-    """Another relay holds the position now, or its destination was removed."""
+    """Another relay holds the position now, its destination was removed, or it is not where this relay knows it to be."""
 
 
 class Taken(NamedTuple):
@@ -92,13 +92,15 @@ class Hold:
         """Write how far the destination is and what goes with that, and renew the lease.
 
         Raises:
-            PositionLost: the fence is not ours any more; nothing was written.
+            PositionLost: the fence is not ours any more, or the position is not where we know it to be; nothing was written.
         """
         began = self._clock()
         rows = await self._link.fetch(
             label,
             **self._whose,
             fence=self._fence,
+            from_n=self.place.window_n,
+            from_after=self.place.after,
             window_n=place.window_n,
             after=place.after,
             lease_seconds=self._seconds,

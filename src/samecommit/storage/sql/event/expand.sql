@@ -1,5 +1,6 @@
 -- Makes jobs of events and moves the position, in one transaction: no event is expanded twice or never. No row when the
--- fence is not ours any more.
+-- fence is not ours any more, or the position is not where we know it to be: then these jobs were made already, by a
+-- transaction whose answer was lost.
 WITH mine AS (
     UPDATE :"schema".position
     SET window_n = :window_n::bigint, after = :after::bigint,
@@ -7,6 +8,7 @@ WITH mine AS (
         lease_until_at = clock_timestamp() + make_interval(secs => :lease_seconds::float8), heard_at = clock_timestamp(),
         delivered = delivered + cardinality(:payloads::text[])
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
+      AND (window_n, after) = (:from_n::bigint, :from_after::bigint)
     RETURNING destination, shard
 ), made AS MATERIALIZED (
     SELECT j.id, n.target, n.key
