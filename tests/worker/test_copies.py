@@ -186,6 +186,29 @@ async def test_what_a_restored_database_emits_arrives_where_later_events_have_be
     assert ids_in(tmp_path) == [before, after, *lost, *new]
 
 
+@pytest.mark.parametrize("how", ["clone", "restore"])
+async def test_what_is_emitted_in_a_copy_that_waits_arrives_too_once_it_is_adopted(
+    how: str, original: str, copy_of: Callable[[str, str], str], tmp_path: Path
+) -> None:
+    """Nobody makes windows before the adoption: they would be counted on from where the destination has been already."""
+    before = await relayed_to_a_file(original, tmp_path)
+    dsn = copy_of(original, how)
+    lost = [await relayed_to_a_file(original, tmp_path) for _ in range(2)]
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        (number,) = emit(conn, "a")
+        (new,) = conn.execute("SELECT id FROM samecommit.event WHERE number = %s", [number]).fetchone() or ("",)
+    app = filing_app(dsn, tmp_path)
+    recorder, outbox = Recorder(app), app.relay()
+    running = asyncio.create_task(outbox.run())
+    await recorder.one(CopyFound)
+    with Operator.connect(dsn, SCHEMA) as asked:
+        asked.adopt()
+    await until(lambda: len(ids_in(tmp_path)) == 4, what="the event that was emitted before the adoption")
+    outbox.stop()
+    await running
+    assert ids_in(tmp_path) == [before, *lost, new]
+
+
 async def test_what_a_new_database_emits_arrives_where_an_old_one_s_events_are(
     server: Database, tmp_path: Path
 ) -> None:
@@ -202,15 +225,20 @@ async def relayed_to_a_file(dsn: str, directory: Path) -> str:
     with psycopg.connect(dsn, autocommit=True) as conn:
         (number,) = emit(conn, "a")
         (sent,) = conn.execute("SELECT id FROM samecommit.event WHERE number = %s", [number]).fetchone() or ("",)
-        app = App(dsn)
-        app.stream("file", File(directory / "events.jsonl"), start="start")
-        outbox = app.relay()
+        outbox = filing_app(dsn, directory).relay()
         running = asyncio.create_task(outbox.run())
         done = "SELECT FROM samecommit.why_event('file', %s) WHERE code = 'delivered'"
         await until(lambda: conn.execute(done, [number]).fetchall(), what="the event behind the position")
         outbox.stop()
         await running
     return str(sent)
+
+
+def filing_app(dsn: str, directory: Path) -> App:
+    """Return an application whose events go to a file."""
+    app = App(dsn)
+    app.stream("file", File(directory / "events.jsonl"), start="start")
+    return app
 
 
 def ids_in(directory: Path) -> list[str]:

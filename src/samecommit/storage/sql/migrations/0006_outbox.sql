@@ -241,7 +241,8 @@ END;
 -- A destination may have stored a number that this log does not have any more, or never had: it was restored to an earlier
 -- moment, or is a new one with an old name. Counting on, its next events would be taken for old ones there. So in a new log, on
 -- a new timeline (a restore to a moment, a failover) and after an adoption numbers go on above the milliseconds since 1970:
--- windows are made more slowly than those pass. The first statement's row lock makes two calls agree on the floor.
+-- windows are made more slowly than those pass. The first statement's row lock makes two calls agree on the floor. A copy makes
+-- no window before its adoption, which is what tells that the floor is needed.
 CREATE FUNCTION :"schema".make_window() RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
@@ -259,7 +260,7 @@ BEGIN ATOMIC
         SELECT count(*) AS events, min(e.number) AS first
         FROM :"schema".events_between(last.snapshot, pg_current_snapshot()) AS e
     ) AS fresh
-    WHERE fresh.events > 0
+    WHERE fresh.events > 0 AND :"schema".away() IS NULL
     ON CONFLICT DO NOTHING
     RETURNING event_window.n;
 END;
