@@ -156,6 +156,21 @@ def emit(conn: psycopg.Connection[Any], key: str | None, count: int = 1, type_: 
     return [row[0] for row in rows if row is not None]
 
 
+def last_window(conn: psycopg.Connection[Any]) -> int:
+    """Return the number of the newest window."""
+    (n,) = conn.execute("SELECT max(n) FROM samecommit.event_window").fetchone() or (0,)
+    return int(n)
+
+
+def set_back(conn: psycopg.Connection[Any], n: int, number: int) -> None:
+    """Lose what came behind a window and a number, as a failover to an asynchronous standby does; fences are as they were."""
+    conn.execute("DELETE FROM samecommit.event_window WHERE n > %s", [n])
+    conn.execute("DELETE FROM samecommit.event WHERE number > %s", [number])
+    conn.execute("SELECT setval('samecommit.event_seq', %s)", [number])
+    conn.execute("UPDATE samecommit.position SET window_n = %s, after = 0 WHERE window_n >= %s", [n, n])
+    conn.execute("""UPDATE samecommit.setting SET value = value || '{"timeline": 0}' WHERE name = 'outbox_line'""")
+
+
 def parked(conn: psycopg.Connection[Any], destination: str = "there") -> dict[int, str]:
     """Return what is parked, by number."""
     query = "SELECT number, state FROM samecommit.parked WHERE destination = %s ORDER BY number"

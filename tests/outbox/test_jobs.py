@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from tests.outbox.support import emit
+from tests.outbox.support import emit, last_window, set_back
 from tests.support.recorder import Recorder
 from tests.support.waiting import until
 
@@ -23,7 +23,7 @@ from samecommit.outbox.carried import carried, carry
 from samecommit.outbox.deliver import Deliverer
 from samecommit.outbox.destination import JobDestination, Matcher
 from samecommit.outbox.expand import Expander
-from samecommit.outbox.log import Log, SharedLink
+from samecommit.outbox.log import Log, Place, SharedLink
 from samecommit.outbox.outcomes import (
     Delivered,
     Doubt,
@@ -205,6 +205,40 @@ async def test_expansion_is_exactly_once_though_its_answer_is_lost(dsn: str, con
     await link.link.close()
     made = "SELECT (payload -> 'event' ->> 'number')::bigint FROM samecommit.jobs ORDER BY 1"
     assert [number for (number,) in conn.execute(made)] == numbers
+
+
+@pytest.mark.parametrize("read", ["read", "expanded"])
+async def test_an_expander_that_lives_through_a_failover_that_lost_commits_goes_on(
+    read: str, dsn: str, conn: Conn
+) -> None:
+    destination = JobDestination(name="crm", adapter=Crm(), matches=Matcher("*"))
+    link = SharedLink(AsyncLink(dsn, "samecommit", "test"))
+    log = Log(link)
+    values = {"name": "crm", "mode": "jobs", "shards": 1, "matches": ["*"], "from_start": True, "start_at": None}
+    await link.fetch("event/add_destination", **values, sink=None, ordering=None)
+    expander = Expander(destination, log, link, Signals(), holder=1)
+
+    async def run() -> None:
+        log.newest_n = (await link.fetch("event/make_window"))[0][0]
+        for _ in range(4):
+            await expander.run_once()
+
+    (first,) = emit(conn, "a")
+    await run()
+    kept = last_window(conn)
+    emit(conn, "a")
+    if read == "expanded":
+        await run()
+    else:
+        await link.fetch("event/make_window")
+        await log.page(Place(kept, 0))
+    set_back(conn, kept, first)
+    conn.execute("DELETE FROM samecommit.job WHERE id > (SELECT min(id) FROM samecommit.job)")
+    new = emit(conn, "b", 3)
+    await run()
+    await link.link.close()
+    made = "SELECT (payload -> 'event' ->> 'number')::bigint FROM samecommit.jobs ORDER BY 1"
+    assert [number for (number,) in conn.execute(made)] == [first, *new]
 
 
 async def test_a_rejected_event_fails_at_once_and_a_refused_one_is_tried_again(dsn: str, conn: Conn) -> None:

@@ -12,7 +12,7 @@ from tests.support.engine import run
 
 from samecommit.event import Position
 from samecommit.outbox.keeper import Keeper
-from samecommit.outbox.log import Log, Place, SharedLink
+from samecommit.outbox.log import Log, Place, SharedLink, WindowGone
 from samecommit.storage.link import AsyncLink
 
 Conn = psycopg.Connection[Any]
@@ -127,6 +127,23 @@ async def test_a_page_is_read_once_for_all_that_stand_there(dsn: str, conn: Conn
     pages = [await log.page(Place(0, 0)) for _ in range(50)]
     assert all(page is pages[0] for page in pages)
     await link.close()
+
+
+async def test_a_log_that_was_set_back_ends_where_it_ends(dsn: str) -> None:
+    link = AsyncLink(dsn, "samecommit", "test")
+    log = Log(SharedLink(link))
+    log.newest_n = 7  # as a failover leaves it that lost this window
+    assert not (await log.page(Place(0, 0))).windows
+    await link.close()
+
+
+async def test_a_place_that_the_database_itself_has_at_a_window_that_is_gone_is_told(dsn: str, conn: Conn) -> None:
+    async with Stage(dsn, Scripted()) as stage:
+        conn.execute("UPDATE samecommit.position SET window_n = 7")
+        await stage.relay.run_once()
+        for _ in range(2):
+            with pytest.raises(WindowGone, match="window 7 is gone, though a position stands at it"):
+                await stage.relay.run_once()
 
 
 @pytest.mark.usefixtures("numbers_from_one")

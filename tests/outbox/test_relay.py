@@ -5,7 +5,17 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.outbox.support import Placed, Readable, Scripted, Stage, emit, make_due, parked
+from tests.outbox.support import (
+    Placed,
+    Readable,
+    Scripted,
+    Stage,
+    emit,
+    last_window,
+    make_due,
+    parked,
+    set_back,
+)
 
 from samecommit.event import StoredEvent
 from samecommit.outbox.outcomes import (
@@ -248,6 +258,46 @@ async def test_a_relay_that_lost_its_lease_moves_nothing(dsn: str, conn: Conn) -
         await stage.later(30.0)
         assert place(conn) == before
         assert stage.recorder.all(RelayStopped)[0].reason == "another relay holds the position"
+
+
+async def test_a_relay_that_lives_through_a_failover_that_lost_commits_goes_on(dsn: str, conn: Conn) -> None:
+    """What it remembers is further than the database: neither its place nor its pages are there any more."""
+    sink = Scripted()
+    async with Stage(dsn, sink) as stage:
+        (first,) = emit(conn, "a")
+        await stage.run()
+        await stage.later(1.0)
+        kept = last_window(conn)
+        for _ in range(2):
+            emit(conn, "a")
+            await stage.run()
+            await stage.later(1.0)
+        lost = list(sink.taken)[1:]
+        set_back(conn, kept, first)
+        new = emit(conn, "b", 3)
+        for _ in range(3):
+            await stage.later(2.5)
+        assert [event.number for event in sink.taken if event.key == "b"] == new
+        assert sink.taken[1:3] == lost, "nothing that is lost was sent again"
+        assert place(conn)[:2] == (last_window(conn), 0)
+
+
+async def test_a_place_in_a_window_that_a_failover_lost_is_not_written(dsn: str, conn: Conn) -> None:
+    """Behind the same window other events come, under the same numbers: they would be passed over."""
+    sink = Scripted()
+    async with Stage(dsn, sink) as stage:
+        (first,) = emit(conn, "a")
+        await stage.run()
+        await stage.later(1.0)
+        kept = last_window(conn)
+        emit(conn, "a", 3)
+        await stage.run(turns=1)
+        assert sink.numbers == [first, first + 1], "one of three, and no move yet"
+        set_back(conn, kept, first)
+        new = emit(conn, "b", 3)
+        for _ in range(3):
+            await stage.later(2.5)
+        assert [event.number for event in sink.taken if event.key == "b"] == new
 
 
 async def test_a_second_relay_waits_for_the_lease(dsn: str, conn: Conn) -> None:

@@ -13,7 +13,7 @@ from samecommit.outbox.adapter import FansOut
 from samecommit.outbox.carried import carry, effect_key
 from samecommit.outbox.destination import JobDestination
 from samecommit.outbox.hold import Hold, PositionLost
-from samecommit.outbox.log import Log, Page, SharedLink
+from samecommit.outbox.log import Log, Page, SharedLink, WindowGone
 from samecommit.outbox.replays import Walk, tell_ended
 from samecommit.outbox.told import EventsExpanded, RelayStarted, RelayStopped
 from samecommit.signals import Signals
@@ -65,12 +65,19 @@ class Expander:
                 await self._expand(page)
             replay_delay = await self._replay() if self._hold.has_replay and not self._hold.is_paused else _IDLE_SECONDS
         except PositionLost:
-            self._tell_stop("another relay holds the position")
-            return _TAKE_SECONDS
+            return self._lost("another relay holds the position")
+        except WindowGone as gone:
+            self._hold.lose(gone)
+            return self._lost("the database was set back")
         if self._hold.is_paused:
             await self._let_go("its destination is paused")
             return _TAKE_SECONDS
         return 0.0 if page.windows else replay_delay
+
+    def _lost(self, reason: str) -> float:
+        self._log.forget()
+        self._tell_stop(reason)
+        return _TAKE_SECONDS
 
     def look_again(self) -> None:
         """Look at the pause at the next turn."""
@@ -97,7 +104,8 @@ class Expander:
     async def _expand(self, page: Page) -> None:
         jobs = await self._jobs([event for event in page.events if self._destination.matches(event.type)])
         place = page.end if page.windows else self._hold.place
-        await self._hold.move(place, "event/expand", **jobs)
+        seen_n = page.windows[-1] if page.windows else place.window_n
+        await self._hold.move(place, seen_n, "event/expand", **jobs)
         self._tell_expanded(jobs)
 
     def _tell_expanded(self, jobs: dict[str, Any]) -> None:

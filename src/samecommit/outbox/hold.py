@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from samecommit.clock import Monotonic
-from samecommit.outbox.log import Place, SharedLink
+from samecommit.outbox.log import Place, SharedLink, WindowGone
 from samecommit.storage.link import Row
 
 
 class PositionLost(Exception):
-    """Another relay holds the position now, its destination was removed, or it is not where this relay knows it to be."""
+    """Another relay holds the position now, its destination was removed, or the database does not know of what we have read."""
 
 
 class Taken(NamedTuple):
@@ -47,7 +47,7 @@ class Hold:
         self._whose: dict[str, Any] = {"destination": destination, "shard": shard}
         self._ends = self._renewed = 0.0
         self._fence: int | None = None
-        self.place = Place(0, 0)
+        self.place = self.taken = Place(0, 0)
         self.is_paused = self.has_replay = False
 
     def __repr__(self) -> str:
@@ -84,15 +84,17 @@ class Hold:
         if not rows:
             return None
         self._fence, window_n, after, is_clean, at, since_move, self.has_replay = rows[0]
-        self.place, self.is_paused = Place(window_n, after), False
+        self.place = self.taken = Place(window_n, after)
+        self.is_paused = False
         self._renewed, self._ends = began, began + self._seconds
         return Taken(is_clean, at, since_move, began)
 
-    async def move(self, place: Place, label: str = "event/move", **columns: Any) -> None:
-        """Write how far the destination is and what goes with that, and renew the lease.
+    async def move(self, place: Place, seen_n: int, label: str = "event/move", **columns: Any) -> None:
+        """Write how far the destination is and what goes with that, and renew the lease; `seen_n` is the last window read.
 
         Raises:
-            PositionLost: the fence is not ours any more, or the position is not where we know it to be; nothing was written.
+            PositionLost: the fence is not ours any more, the position is not where we know it to be, or that window is not
+                there; nothing was written.
         """
         began = self._clock()
         rows = await self._link.fetch(
@@ -101,6 +103,7 @@ class Hold:
             fence=self._fence,
             from_n=self.place.window_n,
             from_after=self.place.after,
+            seen_n=seen_n,
             window_n=place.window_n,
             after=place.after,
             lease_seconds=self._seconds,
@@ -124,6 +127,16 @@ class Hold:
             self._fence = None
             raise PositionLost
         return rows[0]
+
+    def lose(self, gone: WindowGone) -> None:
+        """Forget the position, since a window is gone that was there: it is taken again, from where the database has it.
+
+        Raises:
+            WindowGone: that is where the database had it, not long ago.
+        """
+        if gone.n == self.taken.window_n and not self.is_old:
+            raise gone
+        self._fence = None
 
     async def give_up(self, *, is_clean: bool) -> None:
         """Let somebody else take the position at once."""

@@ -52,6 +52,17 @@ class Page:
         return Place(max(n for n in self.windows if n < window_n), event.number - 1)
 
 
+class WindowGone(SamecommitError):
+    """A window at which somebody stands is not there: the server was set back, or the table was edited."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(
+            f"window {n} is gone, though a position stands at it: the table event_window was edited; "
+            "remove the destination's position and add it again at a moment before"
+        )
+        self.n = n
+
+
 class SharedLink:
     """One connection for several services: statements take turns."""
 
@@ -83,8 +94,13 @@ class Log:
         """Return the events behind a place; without windows at the end of the log."""
         page = await asyncio.shield(self._reading(place))
         if not page.windows and place.window_n < self.newest_n:
-            return await self.page(place)  # it was read before the newest window was there
+            return await asyncio.shield(self._reading(place))  # it was read before the newest window was there
         return page
+
+    def forget(self) -> None:
+        """Drop what was read: a position is lost, perhaps since the server was set back."""
+        self._pages.clear()
+        self.newest_n = 0
 
     def expect(self, place: Place) -> None:
         """Begin to read what will be asked for next, if there is something."""
@@ -111,10 +127,7 @@ class Log:
             Window(*row) for row in await self._link.fetch("event/windows", window_n=place.window_n, room=_WINDOWS)
         ]
         if not windows or windows[0].n != place.window_n:
-            raise SamecommitError(
-                f"window {place.window_n} is gone, though a position stands at it: the table event_window was edited; "
-                "remove the destination's position and add it again at a moment before"
-            )
+            raise WindowGone(place.window_n)
         if len(windows) == 1:
             return Page((), place)
         if windows[1].events > self._room or windows[1].n > windows[0].n + 1:

@@ -26,7 +26,7 @@ from samecommit.outbox.courier import Courier
 from samecommit.outbox.destination import StreamDestination
 from samecommit.outbox.doubts import Doubts
 from samecommit.outbox.hold import Hold, PositionLost
-from samecommit.outbox.log import Log, Page, Place, SharedLink, stored_event
+from samecommit.outbox.log import Log, Page, Place, SharedLink, WindowGone, stored_event
 from samecommit.outbox.outcomes import (
     Delivered,
     DestinationDown,
@@ -144,11 +144,18 @@ class Relay:
             if self._replaying.is_busy and self._may_replay:
                 delay = min(delay, await self._replaying.run_once())
         except PositionLost:
-            await self._courier.close()
-            self._reset()
-            self._tell_stop("another relay holds the position")
-            return _TAKE_SECONDS
+            return await self._lost("another relay holds the position")
+        except WindowGone as gone:
+            self._hold.lose(gone)
+            return await self._lost("the database was set back")
         return 0.0 if self._hold.is_paused else delay
+
+    async def _lost(self, reason: str) -> float:
+        await self._courier.close()
+        self._log.forget()
+        self._reset()
+        self._tell_stop(reason)
+        return _TAKE_SECONDS
 
     def look_again(self) -> None:
         """Read parked events and the pause at the next turn: somebody has changed them."""
@@ -355,6 +362,7 @@ class Relay:
         delivered, repeated, has_parked = self._delivered, self._repeated, self._parking.is_dirty
         await self._hold.move(
             self._place(),
+            self._page.windows[-1] if self._page else self._hold.place.window_n,
             delivered=delivered,
             repeated=repeated,
             state="halted" if self._parking.is_halted else self._state,

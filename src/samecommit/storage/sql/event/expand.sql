@@ -1,6 +1,6 @@
 -- Makes jobs of events and moves the position, in one transaction: no event is expanded twice or never. No row when the
--- fence is not ours any more, or the position is not where we know it to be: then these jobs were made already, by a
--- transaction whose answer was lost.
+-- fence is not ours any more; when the position is not where we know it to be: these jobs were made already, by a transaction
+-- whose answer was lost; and when the last window that we have read is not there: the server was set back.
 WITH mine AS (
     UPDATE :"schema".position
     SET window_n = :window_n::bigint, after = :after::bigint,
@@ -9,6 +9,7 @@ WITH mine AS (
         delivered = delivered + cardinality(:payloads::text[])
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
       AND (window_n, after) = (:from_n::bigint, :from_after::bigint)
+      AND EXISTS (SELECT FROM :"schema".event_window AS w WHERE w.n = :seen_n::bigint)
     RETURNING destination, shard
 ), made AS MATERIALIZED (
     SELECT j.id, n.target, n.key

@@ -1,6 +1,9 @@
 -- Moves a position, renews its lease and writes what was put aside since, all or nothing: no row when the fence is not
 -- ours any more. Locks the position, then parked rows; nobody else writes these but `resolve`.
 --
+-- No row either when the last window that we have read is not there: the server was set back, by a failover that lost commits
+-- or a recovery. Other events come then behind the windows that it has, perhaps under numbers that we have passed.
+--
 -- After a relay was cut off, the next one reads again what lies between the position and where that one was. An event that
 -- is parked already then keeps its row; one that has gone since, though later ones of its key still wait, comes before them.
 WITH mine AS (
@@ -12,6 +15,7 @@ WITH mine AS (
         state = :state::text, trouble = :trouble::text,
         resume_at = clock_timestamp() + make_interval(secs => :stopped_seconds::float8), ref = coalesce(:ref::text, ref)
     WHERE destination = :destination::text AND shard = :shard::int AND fence = :fence::bigint
+      AND EXISTS (SELECT FROM :"schema".event_window AS w WHERE w.n = :seen_n::bigint)
     RETURNING destination, shard
 ), gone AS (
     DELETE FROM :"schema".parked AS p
