@@ -227,6 +227,21 @@ async def test_unknown_kinds_step_aside_only_when_a_worker_has_lived_long_enough
         assert jobs.value("SELECT pos IS NOT NULL FROM $.job WHERE id = %s", unknown)
 
 
+async def test_a_job_of_an_unknown_kind_that_somebody_has_locked_keeps_no_other_in_line(
+    dsn: str, conn: psycopg.Connection[Any], jobs: Jobs
+) -> None:
+    ids = enqueue(jobs, 3, kind="unknown")
+    jobs.all("UPDATE $.job SET run_at = run_at - interval '1 minute'")
+    async with process(dsn, conn) as alone:
+        jobs.all("UPDATE $.worker SET started_at = started_at - interval '1 minute'")
+        with psycopg.connect(dsn) as stranger:
+            stranger.execute("SELECT FROM samecommit.job WHERE id = %s FOR UPDATE", [ids[1]])
+            await alone.chores.sort_kinds()
+            assert [jobs.row(one)["blocked_by"] for one in ids] == ["kind", None, "kind"]
+        await alone.chores.sort_kinds()
+        assert jobs.row(ids[1])["blocked_by"] == "kind"
+
+
 async def test_with_no_worker_at_all_nothing_steps_aside(dsn: str, conn: psycopg.Connection[Any], jobs: Jobs) -> None:
     enqueue(jobs, kind="unknown")
     jobs.all("UPDATE $.job SET run_at = run_at - interval '1 minute'")

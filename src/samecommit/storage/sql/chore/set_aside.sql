@@ -1,6 +1,7 @@
 -- Steps jobs out of line whose kind no living worker knows, looking at the head of each lane only: further back they are
 -- in nobody's way. Only jobs that have waited a little, and only while some worker has lived that long. The head is read
--- without locks (a locked row would be skipped by claims); the update locks and checks again.
+-- without locks (a locked row would be skipped by claims); what fits is locked with SKIP LOCKED and checked again, so that
+-- neither waits for the other where an application's transaction has locked such a job.
 WITH known AS (
     SELECT coalesce(array_agg(DISTINCT k.kind), '{}') AS kinds, coalesce(min(w.started_at), clock_timestamp()) AS since_at
     FROM :"schema".worker AS w
@@ -22,25 +23,30 @@ WITH known AS (
         )
         SELECT priority FROM used
     ) AS p
+), unknown AS (
+    SELECT head.ctid
+    FROM known
+    CROSS JOIN lane
+    CROSS JOIN LATERAL (
+        SELECT j.ctid, j.kind, j.run_at
+        FROM :"schema".job AS j
+        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority AND j.pos IS NOT NULL AND j.claim_id IS NULL
+        ORDER BY j.pos
+        LIMIT :room::int
+    ) AS head
+    WHERE head.kind <> ALL (known.kinds)
+      AND head.run_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)
+      AND known.since_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)
 ), aside AS (
     UPDATE :"schema".job
     SET pos = NULL, blocked_by = 'kind'
     WHERE ctid = ANY (ARRAY(
-        SELECT head.ctid
-        FROM known
-        CROSS JOIN lane
-        CROSS JOIN LATERAL (
-            SELECT j.ctid, j.kind, j.run_at
-            FROM :"schema".job AS j
-            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority AND j.pos IS NOT NULL AND j.claim_id IS NULL
-            ORDER BY j.pos
-            LIMIT :room::int
-        ) AS head
-        WHERE head.kind <> ALL (known.kinds)
-          AND head.run_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)
-          AND known.since_at < clock_timestamp() - make_interval(secs => :patience_seconds::float8)))
-      AND coalesce(pos, 0) <> 0  -- not `pos IS NOT NULL`: that would offer the whole line's index in place of the ctids
-      AND claim_id IS NULL
+        SELECT j.ctid
+        FROM :"schema".job AS j
+        WHERE j.ctid = ANY (ARRAY(SELECT unknown.ctid FROM unknown))
+          AND coalesce(j.pos, 0) <> 0  -- not `pos IS NOT NULL`: that would offer the whole line's index in place of the ctids
+          AND j.claim_id IS NULL
+        FOR UPDATE SKIP LOCKED))
     RETURNING id
 )
 SELECT count(*) FROM aside
