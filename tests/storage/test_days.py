@@ -180,26 +180,27 @@ def ages_of(jobs: Jobs, parent: str) -> list[int]:
 
 
 def test_each_class_keeps_its_days_and_drops_the_older_ones(dsn: str, jobs: Jobs) -> None:
-    make_old_days(jobs, 2, 7, 8, 90, 91)
-    asyncio.run(retention(dsn, WorkerConfig(retention_days=(1, 7, 90))))
+    make_old_days(jobs, 2, 7, 8, 90, 91, 100, 101)
+    asyncio.run(retention(dsn, WorkerConfig(retention_days=(1, 7, 90), failed_age_days=10)))
     assert ages_of(jobs, "job_history_1") == []
     assert ages_of(jobs, "job_history_2") == [7, 2]
     assert ages_of(jobs, "job_history_3") == [90, 8, 7, 2]
-    assert ages_of(jobs, "attempt") == ages_of(jobs, "body") == [90, 8, 7, 2]
-    left = jobs.value("SELECT count(*) FROM pg_class WHERE relname ~ %s", f"_{today() - timedelta(days=91):%Y%m%d}")
+    assert ages_of(jobs, "attempt") == [90, 8, 7, 2]
+    assert ages_of(jobs, "body") == [100, 91, 90, 8, 7, 2], "what failed enters the history ten days after its enqueue"
+    left = jobs.value("SELECT count(*) FROM pg_class WHERE relname ~ %s", f"_{today() - timedelta(days=101):%Y%m%d}")
     assert left == 0, "a detached day is dropped as well"
 
 
 def test_a_day_that_a_live_job_needs_is_kept(dsn: str, jobs: Jobs) -> None:
-    make_old_days(jobs, 95, 93, 91)
+    make_old_days(jobs, 125, 123, 121)
     (job_id,) = enqueue(jobs, payload=Jsonb(LARGE))
-    created = datetime.now(UTC) - timedelta(days=93)
+    created = datetime.now(UTC) - timedelta(days=123)
     jobs.all("UPDATE $.job SET created_at = %s WHERE id = %s", created, job_id)
     jobs.all("UPDATE $.body SET created_at = %s WHERE job_id = %s", created, job_id)
     asyncio.run(retention(dsn))
     assert jobs.row(job_id)["payload"] == LARGE
-    assert 93 in ages_of(jobs, "body")
-    assert 95 not in ages_of(jobs, "body")
+    assert 123 in ages_of(jobs, "body")
+    assert 125 not in ages_of(jobs, "body")
     assert ages_of(jobs, "job_history_3") == []
     jobs.all("SELECT $.cancel(%s)", job_id)
     asyncio.run(retention(dsn))

@@ -83,6 +83,13 @@ def aged(jobs: Jobs, actor: Actor) -> int:
     return job_id
 
 
+def bare(jobs: Jobs, actor: Actor) -> int:
+    """A job in the history whose payload went with its day."""
+    job_id = aged(jobs, actor)
+    assert jobs.all("DELETE FROM $.body WHERE job_id = %s RETURNING true", job_id) == [(True,)]
+    return job_id
+
+
 Make = Callable[[Jobs, Actor], int]
 
 
@@ -179,6 +186,7 @@ def test_release(jobs: Jobs, actor: Actor, make: Make, answer: str) -> None:
         (done, "done"),
         (cancelled, "retried"),
         (aged, "retried"),
+        (bare, "incomplete"),
     ],
 )
 def test_retry(jobs: Jobs, actor: Actor, make: Make, answer: str) -> None:
@@ -207,6 +215,17 @@ def test_replay_makes_a_new_job_and_leaves_the_old_one(jobs: Jobs, actor: Actor,
     assert row["payload"] == {**before["payload"], "more": 1}
     assert (row["state"], row["replay_of"], row["kind"], row["attempts"]) == ("ready", job_id, "work", 0)
     assert new_id in [pair[0] for pair in actor.claim()]
+
+
+def test_a_replay_of_what_has_no_payload_any_more_is_refused_whatever_the_patch(jobs: Jobs, actor: Actor) -> None:
+    whole, job_id = done(jobs, actor), bare(jobs, actor)
+    for patch in (None, '{"text": "new"}'):
+        with pytest.raises(psycopg.Error, match=f"the payload of job {job_id} is no longer kept") as caught:
+            jobs.all("SELECT id FROM $.replay(%s, %s::jsonb)", [whole, job_id], patch)
+        assert caught.value.sqlstate == "SC002"
+    assert jobs.value("SELECT count(*) FROM $.job") == 0
+    jobs.all("SELECT id FROM $.replay(%s)", [whole])
+    assert jobs.value("SELECT count(*) FROM $.job") == 1
 
 
 def test_replay_of_many_ids_makes_one_each_in_another_queue(jobs: Jobs, actor: Actor) -> None:

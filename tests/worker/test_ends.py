@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from psycopg.types.json import Jsonb
 from tests.support.jobs import Jobs
 from tests.support.recorder import Recorder
 from tests.support.waiting import until
@@ -419,6 +420,33 @@ async def test_a_payload_that_fits_no_more_is_held_for_a_person_and_its_neighbou
             row = await jobs.ended(job_id, "held")
             assert "does not fit" in row["hold_reason"]
             assert row["attempts"] == 0
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutine", "thread"])
+async def test_a_job_whose_payload_is_no_longer_kept_never_runs_with_the_defaults_of_its_task(
+    app: App, jobs: Jobs, is_async: bool
+) -> None:
+    seen: list[str] = []
+
+    if is_async:
+
+        @app.task(name="work")
+        async def on_loop(text: str = "all") -> None:
+            seen.append(text[:5])
+
+    else:
+
+        @app.task(name="work")
+        def on_thread(text: str = "all") -> None:
+            seen.append(text[:5])
+
+    bare, whole = (jobs.value("SELECT id FROM $.enqueue('work', %s)", Jsonb({"text": "large" * 2000})) for _ in "12")
+    jobs.all("DELETE FROM $.body WHERE job_id = %s", bare)
+    async with running_worker(app):
+        row = await jobs.ended(bare, "held")
+        await jobs.ended(whole)
+    assert row["hold_reason"].startswith("its payload is no longer kept")
+    assert (row["attempts"], seen) == (0, ["large"])
 
 
 async def test_a_held_job_goes_on_with_the_decision_it_was_released_with(app: App, jobs: Jobs) -> None:

@@ -26,7 +26,7 @@ class Retention:
             "job_history_2": default,
             "job_history_3": long,
             "attempt": longest,
-            "body": longest,
+            "body": longest + self._config.failed_age_days,  # what failed enters the history that late
         }
 
     async def run(self) -> float:

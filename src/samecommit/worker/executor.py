@@ -23,6 +23,7 @@ from samecommit.storage.link import Row
 from samecommit.worker.attempt import Attempt, Host, StopReason
 from samecommit.worker.verdict import (
     GIVE_BACK,
+    NO_PAYLOAD,
     Drop,
     End,
     Settle,
@@ -144,6 +145,9 @@ class Executor:
                 End("cancelled", error=f"expired at {row[_EXPIRES_AT]:%Y-%m-%d %H:%M:%S} UTC before it started"),
             )
             return
+        if row[_PAYLOAD] is None:  # its day of bodies was dropped; with no arguments it would do something else
+            self._end(attempt, NO_PAYLOAD)
+            return
         if task.executor == "process":
             attempt.deadline = math.inf
             attempt.future = asyncio.Task(self._run_apart(attempt), loop=self._loop, name="samecommit job apart")
@@ -174,7 +178,7 @@ class Executor:
     async def _run(self, attempt: Attempt) -> None:
         task = attempt.definition
         try:
-            kwargs = task.codec.decode(attempt.row[_PAYLOAD] or "{}")
+            kwargs = task.codec.decode(attempt.row[_PAYLOAD])
             if task.context == "none":
                 value = await task.fn(**kwargs)
             else:
@@ -195,7 +199,7 @@ class Executor:
             self._begin(attempt, loop.time())
             tell: Callable[[Attempt, Any], None]
             try:
-                kwargs = task.codec.decode(attempt.row[_PAYLOAD] or "{}")
+                kwargs = task.codec.decode(attempt.row[_PAYLOAD])
                 args = () if task.context == "none" else (Context(attempt.job, attempt),)
                 value = within.run(task.fn, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - see the module's first lines

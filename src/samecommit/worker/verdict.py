@@ -49,6 +49,7 @@ class Drop:
 
 Verdict = End | Settle | Drop
 GIVE_BACK = Settle(None)
+NO_PAYLOAD = Settle("held", "held", error="its payload is no longer kept: cancel it, and enqueue it anew")
 
 
 def judge_value(value: Any, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:

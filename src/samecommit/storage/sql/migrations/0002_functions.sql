@@ -640,24 +640,29 @@ $$;
 
 -- Runs a failed job again under its own id, with its attempts counted from 0; makes a job for later due now; brings a
 -- failed or cancelled job back from the history while its day is kept. Returns 'retried', 'duplicate' (another job holds
--- its unique key by now; nothing was changed), or the state it is in instead.
+-- its unique key by now) or 'incomplete' (its payload is no longer kept), which change nothing, or the state it is in instead.
 CREATE FUNCTION :"schema".retry(job_id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old record;
 BEGIN
-    SELECT j.unique_scope, j.unique_key, j.queue_id, j.state = 'failed' AS is_over, true AS is_here INTO old
+    SELECT j.unique_scope, j.unique_key, j.queue_id, j.state = 'failed' AS is_over, true AS is_here, true AS is_whole INTO old
     FROM :"schema".job AS j
     WHERE j.id = retry.job_id AND j.claim_id IS NULL AND j.state IN ('failed', 'ready') AND j.pos IS NULL
     FOR UPDATE;
     IF NOT FOUND THEN
-        SELECT h.unique_scope, h.unique_key, h.queue_id, true AS is_over, false AS is_here INTO old
+        SELECT h.unique_scope, h.unique_key, h.queue_id, true AS is_over, false AS is_here,
+               h.payload IS NOT NULL
+               OR EXISTS (SELECT FROM :"schema".body AS b WHERE b.job_id = h.id AND b.created_at = h.created_at) AS is_whole
+        INTO old
         FROM :"schema".job_history AS h
         WHERE h.id = retry.job_id AND h.state IN ('failed', 'cancelled')
         FOR UPDATE;
     END IF;
     IF NOT FOUND THEN
         RETURN :"schema".state_of(retry.job_id);
+    ELSIF NOT old.is_whole THEN
+        RETURN 'incomplete';
     ELSIF old.is_over AND NOT :"schema".retake_key(retry.job_id, old.unique_scope, old.unique_key) THEN
         RETURN 'duplicate';
     END IF;
@@ -687,7 +692,8 @@ $$;
 
 -- New jobs from old ones, linked by replay_of; the old ones stay as they are. `patch` is merged over each payload.
 -- A replay gets an effect key of its own (its effects are meant to happen again) unless `keep_effect_key`. It takes the
--- unique key of the old one; where a live job holds it, that job's id comes back, with `created` false.
+-- unique key of the old one; where a live job holds it, that job's id comes back, with `created` false. Raises SC002 when the
+-- payload of one is no longer kept: a patch alone is not what it was asked to do.
 CREATE FUNCTION :"schema".replay(
     job_ids bigint[], patch jsonb DEFAULT NULL, queue text DEFAULT NULL, keep_effect_key boolean DEFAULT false
 ) RETURNS TABLE (id bigint, replay_of bigint, created boolean)
@@ -710,7 +716,10 @@ BEGIN ATOMIC
         WHERE replay.queue IS NULL OR t.queue_id IS NOT NULL
            OR :"schema".refuse('SC001', format('unknown queue %L', replay.queue), 'samecommit queues lists them') = 0
     ), filled AS (
-        SELECT old.*, coalesce(old.payload, b.payload) || coalesce(replay.patch, '{}') AS whole,
+        SELECT old.*, coalesce(old.payload, b.payload,
+                               to_jsonb(:"schema".refuse('SC002', format('the payload of job %s is no longer kept', old.id),
+                                                         'replay the others, and enqueue this one anew')))
+                      || coalesce(replay.patch, '{}') AS whole,
                nextval(:'schema.job_id_seq') AS new_id, clock_timestamp() AS new_created_at,
                coalesce(t.queue_id, old.queue_id) AS new_queue
         FROM old
