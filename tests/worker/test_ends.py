@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 from tests.support.jobs import Jobs
@@ -14,7 +15,7 @@ from tests.support.workers import fast, running_worker
 
 from samecommit import App, Cancel, Done, Fail, Hold, RateLimited, Retry, Snooze, Task
 from samecommit.outcome import Outcome
-from samecommit.signals import JobFailed, PolicyBroken
+from samecommit.signals import JobFailed, PolicyBroken, ServiceFailed
 
 OUTCOMES: dict[str, Callable[[], Outcome]] = {
     "done": lambda: Done({"n": 1}),
@@ -520,3 +521,16 @@ async def test_an_expired_job_is_cancelled_instead_of_started(app: App, jobs: Jo
         await jobs.ended(valid)
     assert "expired at" in row["last_error"]
     assert seen == [2]
+
+
+async def test_a_batch_of_expired_jobs_is_cancelled_whole(app: App, jobs: Jobs) -> None:
+    @app.task()
+    async def work() -> None: ...
+
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    with psycopg.connect(app.dsn) as conn:
+        app.enqueue_many(conn, [work.using(expires_at=past).job() for _ in range(450)])
+    recorder = Recorder(app)
+    async with running_worker(app, concurrency=500):
+        await until(lambda: jobs.count("cancelled") == 450)
+    assert recorder.all(ServiceFailed) == []

@@ -83,7 +83,7 @@ class Executor:
         self._threads = ThreadPool(config.thread_count)
         self._ended_since, self._prefetch = 0, 0
         self._claim_seconds = 0.0
-        self._is_starving = False
+        self._is_starving = self._is_starting = False
         self._looked = self._now = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -129,12 +129,18 @@ class Executor:
 
     def _start_next(self) -> None:
         running, waiting, most = self.running, self.waiting, self._config.concurrency
+        if self._is_starting:
+            return  # one that ended instead of starting: the loop below goes on, whose depth has no end otherwise
         if waiting and self._is_overdue():
             return  # this process stood still: what waits here may be running elsewhere by now
-        while waiting and len(running) < most:
-            attempt = waiting.popleft()
-            running[attempt.id] = attempt
-            self._start(attempt)
+        self._is_starting = True
+        try:
+            while waiting and len(running) < most:
+                attempt = waiting.popleft()
+                running[attempt.id] = attempt
+                self._start(attempt)
+        finally:
+            self._is_starting = False
 
     def _start(self, attempt: Attempt) -> None:
         assert self._loop is not None
