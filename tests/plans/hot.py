@@ -50,7 +50,7 @@ def arrays(names: str, many: int = 0) -> dict[str, list[Any]]:
 
 PAIRS = {"ids": list(range(101, 201)), "claim_ids": [7] * 100}
 NOTHING: dict[str, Any] = {"ids": [], "claim_ids": []}
-SETTLE = "outcomes states delays spends errors hold_datas hold_untils records run_ats"
+SETTLE = "outcomes states delays spends errors hold_datas hold_untils records run_ats firsts"
 HEAD = -(2**63)
 LANES = {
     "queue_ids": [1] * 4,

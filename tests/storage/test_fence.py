@@ -277,6 +277,38 @@ def test_a_claim_that_somebody_forgets_meanwhile_is_not_waited_for(jobs: Jobs, a
         completer.rollback()
 
 
+def test_what_is_given_back_goes_to_the_head_of_its_lane_or_to_its_end(jobs: Jobs, actor: Actor) -> None:
+    first, second, third, fourth, fifth = enqueue(jobs, 5)
+
+    def claim(room: int) -> list[int]:
+        return sorted(pair[0] for pair in actor.claim(room))
+
+    actor.settle(actor.claim(2), firsts=[True, True])
+    assert claim(2) == [first, second]
+    better = enqueue(jobs, priority=1)
+    actor.settle(actor.claim(1, priority=1), firsts=[True])
+    assert claim(1) == [third], "the head of one lane is not that of another"
+    assert [pair[0] for pair in actor.claim(priority=1)] == better
+    actor.settle(actor.claim(1), firsts=[False])
+    assert claim(1) == [fifth]
+    assert claim(1) == [fourth]
+
+
+def test_a_suspect_that_is_given_back_stays_one(jobs: Jobs, actor: Actor) -> None:
+    (job_id,) = enqueue(jobs)
+    for _ in range(2):
+        victim = Actor(actor.conn).register()
+        victim.claim()
+        victim.die()
+        reap(actor.conn)
+    assert actor.settle(actor.claim_suspects(), firsts=[True]) == [job_id]
+    assert (jobs.row(job_id)["blocked_by"], actor.claim()) == ("suspect", [])
+    pairs = actor.claim_suspects()
+    assert [pair[0] for pair in pairs] == [job_id]
+    actor.settle(pairs, "error")
+    assert jobs.row(job_id)["blocked_by"] is None
+
+
 def test_the_class_none_keeps_no_history_and_loses_no_failure(jobs: Jobs, actor: Actor) -> None:
     jobs.all("SELECT $.create_queue('default', 'none')")
     done, failed, cancelled = enqueue(jobs, 3)

@@ -255,6 +255,26 @@ async def test_a_rate_limited_kind_cools_down_for_every_worker_and_other_kinds_g
     assert jobs.value("SELECT count(*) FROM $.cooldown WHERE until_at > clock_timestamp()") == 0
 
 
+async def test_what_waits_for_a_slot_while_its_kind_cools_down_goes_to_the_end_of_the_line(
+    app: App, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the head every look of every worker would walk over it until the kind is through."""
+    calls: list[str] = []
+
+    @app.task()
+    async def model() -> Any:
+        calls.append("model")
+        return RateLimited(60, "429")
+
+    async with running_worker(app, concurrency=1) as worker:
+        monkeypatch.setattr(worker.executor, "room", lambda: 0 if calls else 6)
+        with psycopg.connect(app.dsn) as conn:
+            app.enqueue_many(conn, [model.job() for _ in range(6)])
+        newest = jobs.value("SELECT max(pos) FROM $.job")
+        await until(lambda: jobs.value("SELECT count(*) FROM $.job WHERE claims = 0 AND pos > %s", newest) == 5)
+    assert len(calls) == 1
+
+
 async def test_jobs_for_later_come_in_line_when_their_time_has_come(app: App, jobs: Jobs) -> None:
     @app.task()
     async def work() -> None: ...

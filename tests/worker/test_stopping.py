@@ -418,6 +418,25 @@ async def test_jobs_that_never_started_are_given_back_too(app: App, jobs: Jobs) 
     assert jobs.count("ready") == 8
 
 
+async def test_what_a_stopped_worker_gives_back_is_what_the_next_one_runs_first(app: App, jobs: Jobs) -> None:
+    gate, order = Gate(), list[int]()
+
+    @app.task()
+    async def slow(n: int) -> None:
+        order.append(n)
+        await gate.wait_async()
+
+    with psycopg.connect(app.dsn) as conn:
+        app.enqueue_many(conn, [slow.job(n) for n in range(300)])
+    async with running_worker(app, concurrency=5, grace_seconds=0.1):
+        await until(lambda: gate.entered == 5)
+    gate.open()
+    async with running_worker(app, concurrency=10):
+        await until(lambda: len(order) >= 15)
+    assert sorted(order[5:10]) == sorted(order[:5]) == list(range(5))
+    assert order[10:15] == list(range(5, 10))
+
+
 async def test_a_second_stop_does_not_wait(app: App, jobs: Jobs) -> None:
     gate = Gate()
 

@@ -332,6 +332,7 @@ class Completer:
             "hold_datas": [v.hold_data for v in verdicts],
             "hold_untils": [v.hold_until for v in verdicts],
             "records": [row.record for row in rows],
+            "firsts": [v.is_first for v in verdicts],
             "lease_id": self._lease(),
         }
         return [row[0] for row in await self._fetch_making_days("job/settle", values)]

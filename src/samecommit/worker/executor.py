@@ -24,6 +24,7 @@ from samecommit.worker.attempt import Attempt, Host, StopReason
 from samecommit.worker.verdict import (
     GIVE_BACK,
     NO_PAYLOAD,
+    STEP_BACK,
     Drop,
     End,
     Settle,
@@ -345,19 +346,22 @@ class Executor:
         return _LOOK_SECONDS
 
     def give_back_waiting(self) -> int:
-        """Return the jobs that never started to the line; the number of them."""
+        """Return the jobs that never started to the head of the line; the number of them."""
         count = len(self.waiting)
         while self.waiting:
             self._ends.add(self.waiting.popleft(), GIVE_BACK)
         return count
 
     def give_back_kind(self, kind: str) -> None:
-        """Return the jobs of one kind that have not started to the line: its dependency refuses."""
+        """Return the jobs of one kind that have not started to the end of the line: its dependency refuses.
+
+        At the head every look of every worker would walk over them until it does not.
+        """
         refused = [attempt for attempt in self.waiting if attempt.row[_KIND] == kind]
         if refused:
             self.waiting = deque(attempt for attempt in self.waiting if attempt.row[_KIND] != kind)
         for attempt in refused:
-            self._ends.add(attempt, GIVE_BACK)
+            self._ends.add(attempt, STEP_BACK)
 
     def abort(self) -> int:
         """Stop everything because the lease is lost: nothing of it may be written. The number that ran."""

@@ -40,6 +40,7 @@ class Settle:
     hold_until: datetime | None = None
     cools_seconds: float = 0.0
     complaint: str | None = None
+    is_first: bool = False  # before all that waits in its lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class Drop:
 
 
 Verdict = End | Settle | Drop
-GIVE_BACK = Settle(None)
+GIVE_BACK = Settle(None, is_first=True)
+STEP_BACK = Settle(None)
 NO_PAYLOAD = Settle("held", "held", error="its payload is no longer kept: cancel it, and enqueue it anew")
 
 

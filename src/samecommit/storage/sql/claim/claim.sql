@@ -1,7 +1,7 @@
 -- Takes up to :room jobs from the lanes, best lane first, for one lease; records the claim in the same statement.
 -- Locks job rows in line order with SKIP LOCKED; relies on job_in_line. A lease that is not alive takes nothing.
 -- Lanes come as parallel arrays and are walked lazily: a later lane is not looked at once :room is filled. A start below 0
--- means the head of the lane alone, where the reaper puts jobs of dead workers (`chore/reap`).
+-- means the head of the lane alone, where jobs of dead and of stopped workers are (`chore/reap`, `job/settle`).
 -- Behind :sures a row that another transaction has touched (its xmax is set) is passed over without a try: it was claimed since
 -- the snapshot. SKIP LOCKED alone would wait out the row's newest version, lock it, and keep its owner from ending the job.
 WITH claimed AS (

@@ -1,16 +1,18 @@
 -- Ends attempts whose job goes on: retry, snooze, rate limit, give-back (ready), hold (held) and failure (failed).
 -- Exact (id, claim_id) pairs, locked with SKIP LOCKED; relies on the primary key. Each is written to `attempt` when it has
--- an outcome to tell; a give-back (NULL outcome) leaves no trace and takes back its claim count. Rings for what is due now.
+-- an outcome to tell; a give-back (NULL outcome) leaves no trace and takes back its claim count: one of :firsts goes to the head
+-- of its lane, since it has waited already, and a suspect stays one. Rings for what is due now.
 -- A failed job gives its unique key back. A crash is that of a child process, which cost nobody else anything.
 WITH mine AS (
-    SELECT wanted.*, j.claimed_at, j.claims,
+    SELECT wanted.*, j.claimed_at, j.claims, CASE WHEN wanted.outcome IS NULL THEN j.blocked_by END AS still_blocked_by,
            coalesce(wanted.due_at, clock_timestamp() + make_interval(secs => greatest(wanted.delay, 0))) AS next_at,
            coalesce(wanted.due_at <= clock_timestamp(), wanted.delay <= 0) AS is_due
     FROM unnest(:ids::bigint[], :claim_ids::bigint[], :outcomes::text[], :states::text[], :delays::float8[], :run_ats::timestamptz[],
-                :spends::boolean[], :errors::text[], :hold_datas::jsonb[], :hold_untils::timestamptz[], :records::jsonb[])
-        AS wanted (id, claim_id, outcome, state, delay, due_at, spends, error, hold_data, hold_until_at, record)
+                :spends::boolean[], :errors::text[], :hold_datas::jsonb[], :hold_untils::timestamptz[], :records::jsonb[],
+                :firsts::boolean[])
+        AS wanted (id, claim_id, outcome, state, delay, due_at, spends, error, hold_data, hold_until_at, record, is_first)
     CROSS JOIN LATERAL (
-        SELECT job.claimed_at, job.claims
+        SELECT job.claimed_at, job.claims, job.blocked_by
         FROM :"schema".job
         WHERE job.id = wanted.id AND job.claim_id = wanted.claim_id
         FOR UPDATE SKIP LOCKED
@@ -18,10 +20,11 @@ WITH mine AS (
 ), settled AS (
     UPDATE :"schema".job
     SET state = mine.state,
-        pos = CASE WHEN mine.state = 'ready' AND mine.is_due THEN nextval(:'schema.pos_seq') END,
+        pos = CASE WHEN mine.state = 'ready' AND mine.is_due AND mine.still_blocked_by IS NULL
+                   THEN nextval(:'schema.pos_seq') - CASE WHEN mine.is_first THEN 4611686018427387904 ELSE 0 END END,
         run_at = CASE WHEN mine.state = 'ready' THEN mine.next_at ELSE job.run_at END,
         since_at = CASE WHEN mine.state <> 'ready' THEN clock_timestamp() END,
-        blocked_by = NULL,
+        blocked_by = mine.still_blocked_by,
         claim_id = NULL,
         claims = job.claims - CASE WHEN mine.outcome IS NULL THEN 1 ELSE 0 END,
         attempts = job.attempts + CASE WHEN mine.spends THEN 1 ELSE 0 END,
