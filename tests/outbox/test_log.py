@@ -253,7 +253,7 @@ async def test_a_log_from_another_cluster_goes_on_where_each_destination_was(dsn
 def test_on_another_timeline_windows_go_on_above_what_a_destination_may_have(conn: Conn) -> None:
     """Restored to an earlier moment, a log would give numbers again that destinations have stored."""
     numbers = []
-    for timeline in (None, 1_000_000):
+    for timeline in (None, 0):
         if timeline is not None:
             change = "UPDATE samecommit.setting SET value = value || jsonb_build_object('timeline', %s::int) WHERE name = 'outbox_line'"
             conn.execute(change, [timeline])
@@ -266,6 +266,14 @@ def test_on_another_timeline_windows_go_on_above_what_a_destination_may_have(con
                 assert numbers[-1] >= began
     assert [later - earlier for earlier, later in pairwise(numbers)] == [1, ANY, 1]
     assert numbers == sorted(set(numbers))
+
+
+def test_a_timeline_that_was_read_late_changes_nothing(conn: Conn) -> None:
+    later = """UPDATE samecommit.setting SET value = value || '{"timeline": 1000000}' WHERE name = 'outbox_line' RETURNING value"""
+    before = conn.execute(later).fetchone()
+    emit(conn, "a")
+    run(conn, "event/make_window")
+    assert conn.execute("SELECT value FROM samecommit.setting WHERE name = 'outbox_line'").fetchone() == before
 
 
 async def test_a_destination_starts_now_at_the_start_or_at_a_moment(dsn: str, conn: Conn) -> None:

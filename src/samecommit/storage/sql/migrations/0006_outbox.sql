@@ -243,15 +243,20 @@ END;
 -- a new timeline (a restore to a moment, a failover) and after an adoption numbers go on above the milliseconds since 1970:
 -- windows are made more slowly than those pass. The first statement's row lock makes two calls agree on the floor. A copy makes
 -- no window before its adoption, which is what tells that the floor is needed.
+--
+-- Until its first checkpoint a promoted server has its timeline in the record of its recovery, and from then on in that of the
+-- checkpoint: one write changes both, so the first is read before the second. A smaller timeline is an older reading.
 CREATE FUNCTION :"schema".make_window() RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
     UPDATE :"schema".setting AS s
     SET value = jsonb_build_object('timeline', here.timeline,
                                    'floor', floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-    FROM (SELECT greatest(c.timeline_id, r.min_recovery_end_timeline) AS timeline
-          FROM pg_control_checkpoint() AS c CROSS JOIN pg_control_recovery() AS r) AS here
-    WHERE s.name = 'outbox_line' AND s.value -> 'timeline' <> to_jsonb(here.timeline);
+    FROM (SELECT greatest(later.timeline, r.timeline) AS timeline
+          FROM (SELECT min_recovery_end_timeline AS timeline FROM pg_control_recovery() OFFSET 0) AS r
+          CROSS JOIN LATERAL (SELECT c.timeline_id AS timeline FROM pg_control_checkpoint() AS c
+                              WHERE r.timeline IS NOT NULL OFFSET 0) AS later) AS here
+    WHERE s.name = 'outbox_line' AND coalesce((s.value ->> 'timeline')::bigint < here.timeline, true);
     INSERT INTO :"schema".event_window (n, snapshot, events, first)
     SELECT greatest(last.n, last.floor) + 1, pg_current_snapshot(), fresh.events, fresh.first
     FROM (SELECT w.n, w.snapshot,
