@@ -1,5 +1,6 @@
 """The log: nothing is skipped whatever the order of numbers, transaction ids and commits; kept as long as it is needed."""
 
+import asyncio
 import time
 from itertools import pairwise
 from typing import Any
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 from tests.outbox.support import Scripted, Stage, emit
 from tests.support.engine import run
+from tests.support.waiting import until
 
 from samecommit.event import Position
 from samecommit.outbox.keeper import Keeper
@@ -293,6 +295,28 @@ async def test_a_destination_starts_now_at_the_start_or_at_a_moment(dsn: str, co
             await stage.run()
         got[name] = sink.numbers
     assert got == {"now": [third], "start": [first, second, third], "then": [second, third]}
+
+
+@pytest.mark.usefixtures("numbers_from_one")
+async def test_positions_move_while_a_new_destination_counts_what_is_there(dsn: str, conn: Conn) -> None:
+    """The window that it begins behind may take minutes to make; here another transaction is in its way."""
+    conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
+    emit(conn, "a")
+    waiting = "SELECT FROM pg_stat_activity WHERE application_name ~ 'test' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
+    values: dict[str, Any] = {"name": "new", "mode": "stream", "shards": 1, "matches": ["*"]}
+    link = AsyncLink(dsn, "samecommit", "test")
+    with psycopg.connect(dsn) as other:
+        other.execute("INSERT INTO samecommit.event_window (n, snapshot) VALUES (1, pg_current_snapshot())")
+        adding = asyncio.create_task(
+            link.fetch("event/add_destination", **values, sink=None, ordering=None, from_start=False, start_at=None)
+        )
+        await until(lambda: conn.execute(waiting).fetchall(), what="the new destination's window to wait")
+        with conn.transaction():
+            conn.execute("SET LOCAL lock_timeout = '200ms'")
+            conn.execute("UPDATE samecommit.position SET delivered = delivered + 1 WHERE destination = 'there'")
+        other.rollback()
+    assert await adding == [(True,)]
+    await link.close()
 
 
 def test_a_destination_cannot_change_its_shards(conn: Conn) -> None:

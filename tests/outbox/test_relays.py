@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.outbox.support import Scripted, emit
+from tests.outbox.test_jobs import Crm
 from tests.support.recorder import Recorder
 from tests.support.waiting import until
 
@@ -21,6 +22,7 @@ from samecommit.outbox.sinks.file import File
 from samecommit.outbox.sinks.table import Table
 from samecommit.outbox.told import DestinationStopped, RelayStarted, RelayStopped, ReplayEnded
 from samecommit.signals import ServiceFailed
+from samecommit.storage.link import AsyncLink, LinkBusy
 from samecommit.storage.operate_outbox import EventFilter
 
 Conn = psycopg.Connection[Any]
@@ -82,6 +84,26 @@ async def test_a_sleeping_relay_is_woken_by_the_emitter(dsn: str, conn: Conn) ->
             emit(conn, "a")
             await until(partial(has_more, sink, before))
             assert time.monotonic() - began < 1.5, "it slept until its poll"
+
+
+@pytest.mark.parametrize("busy", ["event/rebase", "queue/create", "event/add_destination"])
+async def test_a_start_that_meets_another_one_s_locks_tries_again(
+    busy: str, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+    fetch = AsyncLink.fetch
+
+    async def fetch_later(link: AsyncLink, label: str, **values: Any) -> Any:
+        tries.append(label)
+        if label == busy and tries.count(label) == 1:
+            raise LinkBusy("canceling statement due to lock timeout")
+        return await fetch(link, label, **values)
+
+    monkeypatch.setattr(AsyncLink, "fetch", fetch_later)
+    app = App(dsn)
+    app.destination("crm")(Crm())
+    async with relaying(app, 1):
+        assert tries.count(busy) == 2
 
 
 async def test_polling_alone_is_enough(dsn: str, conn: Conn) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from samecommit.clock import monotonic
 from samecommit.definition import TaskDefinition
 from samecommit.outbox.adapter import Closes
 from samecommit.outbox.deliver import Deliverer
@@ -26,13 +27,14 @@ from samecommit.runtime.listener import Listener
 from samecommit.runtime.reach import reach
 from samecommit.runtime.service import Service
 from samecommit.signals import CopyFound, Signals
-from samecommit.storage.link import AsyncLink
+from samecommit.storage.link import AsyncLink, LinkBusy
 from samecommit.storage.migrate import check_version_on
 
 STOP_SECONDS = 10.0
 """How long sends in flight have when a relay stops."""
 _LET_GO_SECONDS = 0.05
 _COPY_SECONDS, _NEVER = 1.0, 86_400.0
+_BUSY_SECONDS, _BUSY_PAUSE_SECONDS = 60.0, 0.2
 
 
 def destination_row(destination: Destination, start: Start | datetime | None = None) -> dict[str, Any]:
@@ -122,14 +124,15 @@ class Outbox:
         Raises:
             SchemaError: the schema is missing or does not fit this version.
             LinkDown: the database cannot be reached.
+            LinkBusy: something that must be locked was not free for a minute.
         """
         if not self._is_relaying:
             return
         read, write = SharedLink(self._links["read"]), SharedLink(self._links["write"])
         await check_version_on(self._links["keep"])
-        await self._links["keep"].fetch("event/rebase")
+        await self._insist("event/rebase")
         for destination in self.destinations:
-            await self._add(self._links["keep"], destination)
+            await self._add(destination)
         self._door = Service("outbox door", lambda: self._open(read, write), self.signals)
         if await self._open(read, write) != _NEVER:
             self._door.start()
@@ -153,10 +156,23 @@ class Outbox:
             service.start()
         return _NEVER
 
-    async def _add(self, link: AsyncLink, destination: Destination) -> None:
+    async def _add(self, destination: Destination) -> None:
         if isinstance(destination, JobDestination):
-            await link.fetch("queue/create", name=destination.queue, retention=None, max_attempts=None)
-        await link.fetch("event/add_destination", **destination_row(destination))
+            await self._insist("queue/create", name=destination.queue, retention=None, max_attempts=None)
+        await self._insist("event/add_destination", **destination_row(destination))
+
+    async def _insist(self, label: str, **values: Any) -> None:
+        """Run a statement, again for a while when a lock is in its way: another process may be starting, too."""
+        until = monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                await self._links["keep"].fetch(label, **values)
+            except LinkBusy:
+                if monotonic() > until or self._stop_asked.is_set():
+                    raise
+                await asyncio.sleep(_BUSY_PAUSE_SECONDS)
+            else:
+                return
 
     def _make_relays(self, log: Log, write: SharedLink, installation: str) -> None:
         holder = secrets.randbits(63)
