@@ -319,6 +319,27 @@ async def test_positions_move_while_a_new_destination_counts_what_is_there(dsn: 
     await link.close()
 
 
+@pytest.mark.usefixtures("numbers_from_one")
+@pytest.mark.parametrize("cleaning", ["event/thin_windows", "event/drop_old_windows"])
+def test_the_window_that_a_destination_begins_behind_is_not_taken_away_meanwhile(
+    cleaning: str, dsn: str, conn: Conn
+) -> None:
+    for _ in range(2):
+        emit(conn, "a")
+        run(conn, "event/make_window")
+    conn.execute("SELECT samecommit.add_destination('there', 'stream', 1, '{*}')")
+    conn.execute("UPDATE samecommit.event_window SET made_at = now() - interval '30 days'")
+    conn.execute("SET lock_timeout = '200ms'")
+    keep: dict[str, Any] = {"keep": 3} if cleaning == "event/drop_old_windows" else {}
+    with psycopg.connect(dsn) as other:
+        other.execute("SELECT samecommit.add_destination('late', 'stream', 1, '{*}', 1)")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            run(conn, cleaning, **keep)
+    run(conn, cleaning, **keep)
+    standing = "SELECT FROM samecommit.position AS p JOIN samecommit.event_window AS w ON w.n = p.window_n"
+    assert len(conn.execute(standing).fetchall()) == 2
+
+
 def test_a_destination_cannot_change_its_shards(conn: Conn) -> None:
     conn.execute("SELECT samecommit.add_destination('there', 'stream', 2, '{*}')")
     with pytest.raises(psycopg.Error, match="exists with another mode or number of shards"):

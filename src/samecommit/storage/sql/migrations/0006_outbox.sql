@@ -271,8 +271,8 @@ BEGIN ATOMIC
 END;
 
 -- Adds a destination, or takes up a changed configuration; positions stay. A new one begins behind window `start_n`, NULL is
--- now. Locks what thins windows out, so that the window it starts at stays; after the window is made, which takes minutes when
--- there is much to count. Returns whether it was new.
+-- now. Locks the positions, and their rows against those who take windows away, so that the window it begins behind stays; only
+-- once the newest window is made, which takes minutes when there is much to count. Returns whether it was new.
 CREATE FUNCTION :"schema".add_destination(
     name text, mode text, shards int, matches text[], start_n bigint DEFAULT NULL, sink text DEFAULT NULL,
     ordering text DEFAULT NULL
@@ -282,7 +282,7 @@ DECLARE
     began record;
 BEGIN
     PERFORM :"schema".make_window();
-    LOCK TABLE :"schema".position IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE :"schema".position IN EXCLUSIVE MODE;
     SELECT w.n, w.made_at INTO began FROM :"schema".event_window AS w
     WHERE w.n <= coalesce(add_destination.start_n, 9223372036854775807) ORDER BY w.n DESC LIMIT 1;
     INSERT INTO :"schema".destination AS d (name, mode, shards, matches, sink, ordering, begins_at)
