@@ -1,5 +1,7 @@
 """A real worker, producer and operator, each as a user with its role and nothing else; and a schema with one plain owner."""
 
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -218,6 +220,25 @@ def test_who_may_not_make_roles_is_told_what_to_do(dsn: str) -> None:
 def test_a_prefix_that_makes_no_names_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigError, match="cannot be used for roles"):
         role_names(prefix)
+
+
+def test_making_roles_beside_a_long_reader_stops_nobody_for_long(dba_dsn: str) -> None:
+    migrate(dba_dsn, "jobs")
+    names: list[dict[Role, str]] = []
+    with psycopg.connect(dba_dsn) as reader, psycopg.connect(dba_dsn, autocommit=True) as claimer:
+        reader.execute("SELECT FROM jobs.job_history")
+        making = threading.Thread(target=lambda: names.append(make_roles(dba_dsn, "jobs")))
+        making.start()
+        claimer.execute("SET lock_timeout = '1s'")
+        until_at = time.monotonic() + 3
+        while time.monotonic() < until_at:
+            for table in ("job", "claim", "worker", "job_history"):
+                claimer.execute(f"SELECT FROM jobs.{table}".encode())  # waits behind whoever waits for more
+            time.sleep(0.02)
+        assert not names, "it cannot have what the reader holds"
+        reader.rollback()
+        making.join(30)
+    assert names
 
 
 def test_names_of_roles_are_quoted(dba_dsn: str) -> None:

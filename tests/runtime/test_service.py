@@ -146,7 +146,7 @@ def test_threads_are_started_when_needed_and_used_again() -> None:
     for _ in range(5):
         pool.submit(work)
         assert done.acquire(timeout=5)
-        wait_until(lambda: pool._idle._value > 0)
+        wait_until(lambda: pool._idle > 0)
     assert len(set(names)) == 1
     pool.close()
 
@@ -172,6 +172,28 @@ def test_no_more_than_the_size_run_at_once_and_all_are_run() -> None:
     gate.set()
     wait_until(lambda: ended == 20)
     assert most == 3
+    pool.close()
+
+
+def test_a_thread_that_is_stuck_after_it_has_submitted_work_is_replaced() -> None:
+    pool = ThreadPool(1)
+    gate, taken, done = threading.Event(), threading.Event(), threading.Event()
+
+    def hand_on() -> None:
+        pool.submit(lambda: None)  # nobody is idle yet, and the one thread takes it when it is
+
+    def stay() -> None:
+        taken.set()
+        gate.wait(10)
+
+    pool.submit(hand_on)
+    wait_until(lambda: pool._idle == 1 and pool._untaken == 0)
+    pool.submit(stay)
+    assert taken.wait(5)
+    pool.abandon()
+    pool.submit(done.set)
+    assert done.wait(1), "it waits for the thread that is stuck"
+    gate.set()
     pool.close()
 
 

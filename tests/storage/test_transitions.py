@@ -304,3 +304,31 @@ def test_nobody_but_the_owner_and_who_was_granted_may_call(dsn: str, jobs: Jobs)
         "WHERE n.nspname = 'samecommit' AND has_function_privilege('public', p.oid, 'EXECUTE')"
     )
     assert granted == []
+
+
+def test_a_job_for_no_time_at_all_does_not_keep_others_from_their_turn(jobs: Jobs, actor: Actor) -> None:
+    (never,) = enqueue(jobs, run_at="infinity")
+    (due,) = enqueue(jobs, delay=timedelta(hours=1))
+    jobs.all("UPDATE $.job SET run_at = clock_timestamp() WHERE id = %s", due)
+    assert run(actor.conn, "chore/promote", start="-infinity", room=10)[0][0] == 1
+    assert jobs.value("SELECT pos FROM $.job WHERE id = %s", due) is not None
+    assert jobs.all("SELECT code, sentence FROM $.why(%s)", never) == [("not_due", "not due at any time")]
+
+
+@pytest.mark.parametrize("ends", ["retry", "release"])
+def test_a_request_to_cancel_does_not_outlive_the_run_that_it_was_for(jobs: Jobs, actor: Actor, ends: str) -> None:
+    (job_id,) = enqueue(jobs)
+    pairs = actor.claim()
+    assert jobs.value("SELECT $.cancel(%s)", job_id) == "asked"
+    if ends == "release":
+        actor.settle(pairs, "held", "held")
+        assert jobs.value("SELECT $.release(%s)", job_id) == "released"
+    else:
+        actor.settle(pairs, delays=[3600.0])
+        jobs.all("UPDATE $.cancellation SET requested_at = requested_at - interval '1 minute'")
+        assert run(actor.conn, "chore/reap_cancelled")[0][0] == 1
+        assert jobs.value("SELECT $.retry(%s)", job_id) == "retried"
+    assert jobs.value("SELECT count(*) FROM $.cancellation") == 0
+    jobs.all("UPDATE $.cancellation SET requested_at = requested_at - interval '1 minute'")
+    assert run(actor.conn, "chore/reap_cancelled")[0][0] == 0
+    assert jobs.state(job_id) == "ready"

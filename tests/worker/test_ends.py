@@ -468,6 +468,29 @@ async def test_a_held_job_goes_on_with_the_decision_it_was_released_with(app: Ap
     assert jobs.outcomes(job_id) == ["held", "done"]
 
 
+@pytest.mark.parametrize("ends", ["held", "failed"])
+async def test_a_job_that_had_started_in_time_does_not_expire_when_a_person_lets_it_go_on(
+    app: App, jobs: Jobs, ends: str
+) -> None:
+    from samecommit import AsyncContext
+
+    @app.task(max_attempts=1)
+    async def review(ctx: AsyncContext) -> Any:
+        if ctx.job.claims > 1:
+            return "went on"
+        if ends == "held":
+            return Hold("approve?")
+        raise ValueError
+
+    job_id = app.enqueue(review.using(expires_at=datetime.now(UTC) + timedelta(hours=1)).job()).id
+    async with running_worker(app):
+        await jobs.ended(job_id, ends)
+        jobs.all("UPDATE $.job SET expires_at = clock_timestamp() - interval '1 second' WHERE id = %s", job_id)
+        again = "release" if ends == "held" else "retry"
+        assert jobs.value(f"SELECT $.{again}(%s)", job_id) in {"released", "retried"}
+        assert (await jobs.ended(job_id))["result"] == "went on"
+
+
 async def test_a_hold_whose_date_has_passed_fails_since_nobody_decided(app: App, jobs: Jobs) -> None:
     @app.task()
     async def review() -> Any:

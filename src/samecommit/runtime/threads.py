@@ -19,9 +19,9 @@ class ThreadPool:
         self.size, self.stuck = size, 0
         self._name, self._numbers = name, itertools.count()
         self._work: queue.SimpleQueue[Callable[[], bool | None] | None] = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
         self._lock = threading.Lock()
         self._alive = 0
+        self._idle = self._untaken = 0  # threads that wait for work, and work that no thread has taken
 
     def __repr__(self) -> str:
         return f"<ThreadPool {self._alive} of {self.size}, {self.stuck} stuck>"
@@ -33,8 +33,11 @@ class ThreadPool:
 
     def submit(self, work: Callable[[], bool | None]) -> None:
         """Run ``work`` on a free thread, or when one is free. It must not raise; it returns whether it was abandoned meanwhile."""
+        with self._lock:
+            self._untaken += 1
+            is_short = self._untaken > self._idle
         self._work.put(work)
-        if not self._idle.acquire(blocking=False):
+        if is_short:
             self._grow()
 
     def abandon(self) -> None:
@@ -61,10 +64,18 @@ class ThreadPool:
         threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (work := self._take()) is not None:
             if work() and self._is_surplus():
                 return
-            self._idle.release()
+
+    def _take(self) -> Callable[[], bool | None] | None:
+        with self._lock:
+            self._idle += 1
+        work = self._work.get()
+        with self._lock:
+            self._idle -= 1
+            self._untaken -= work is not None
+        return work
 
     def _is_surplus(self) -> bool:
         """Count a thread that came back; True when another has taken its place."""

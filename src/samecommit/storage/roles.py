@@ -15,9 +15,11 @@ prefix, the schema's name unless told otherwise, since roles belong to the whole
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from time import monotonic, sleep
 from typing import Any, Literal, TypeAlias, get_args
 
 import psycopg
@@ -32,6 +34,7 @@ Grants: TypeAlias = Mapping[str, Mapping[Role, str]]
 ROLES: tuple[Role, ...] = get_args(Role)
 _FOLDER = files("samecommit.storage") / "sql"
 _MAX_NAME_BYTES = 63
+_LOCK_TIMEOUT, _PATIENCE_SECONDS = "500ms", 60.0
 _OPTIONS = "-c search_path=pg_catalog -c lock_timeout=10s -c client_min_messages=warning"
 
 _READ, _WRITE, _RUN = "SELECT", "SELECT, INSERT, UPDATE, DELETE", "EXECUTE"
@@ -188,8 +191,7 @@ def make_roles(dsn: str, schema: str, prefix: str | None = None) -> dict[Role, s
     names = role_names(prefix)
     with psycopg.connect(dsn, autocommit=True, application_name="samecommit roles", options=_OPTIONS) as conn:
         try:
-            with conn.transaction():
-                _apply(conn, schema, prefix)
+            _apply_in_turn(conn, schema, prefix)
         except psycopg.errors.InsufficientPrivilege as error:
             reason = str(error).splitlines()[0]
             msg = (
@@ -198,6 +200,21 @@ def make_roles(dsn: str, schema: str, prefix: str | None = None) -> dict[Role, s
             )
             raise ConfigError(msg) from error
     return names
+
+
+def _apply_in_turn(conn: Connection, schema: str, prefix: str) -> None:
+    """Apply; where it has to wait for a lock it steps back: claims would wait behind it, and for what it has locked."""
+    until = monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            with conn.transaction():
+                conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'".encode())
+                _apply(conn, schema, prefix)
+                return
+        except psycopg.errors.LockNotAvailable:
+            if monotonic() > until:
+                raise
+        sleep(random.uniform(1.0, 2.0))
 
 
 def keep_roles(conn: Connection, schema: str) -> None:
@@ -213,9 +230,8 @@ def roles_script(schema: str, prefix: str | None = None) -> str:
     names = role_names(prefix)
     grants = _grants(schema, names, [(kind, name) for kind, declared in ACCESS.items() for name in declared])
     note = statement("roles/note", schema).text.replace("$1", quote_literal(prefix))
-    return "\n".join(
-        ["BEGIN;", *(f"{text.rstrip()};" for text in (*_scripts(schema, names), *grants, note)), "COMMIT;"]
-    )
+    begin = ["BEGIN;", f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}';"]
+    return "\n".join([*begin, *(f"{text.rstrip()};" for text in (*_scripts(schema, names), *grants, note)), "COMMIT;"])
 
 
 @asynccontextmanager

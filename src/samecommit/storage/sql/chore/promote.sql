@@ -31,6 +31,7 @@ SELECT count(*), max(run_at), (SELECT count(*) FROM rung WHERE told IS NOT NULL)
           AND j.state = 'ready'
           AND j.blocked_by IS NULL
           AND j.run_at > (SELECT now FROM moment)
+          AND j.run_at < 'infinity'::timestamptz  -- which PostgreSQL before 17 cannot subtract from
         ORDER BY j.run_at
         LIMIT 1)
 FROM promoted

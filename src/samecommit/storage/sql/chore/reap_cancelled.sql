@@ -1,4 +1,5 @@
 -- Jobs of dead leases that somebody had cancelled end as cancelled instead of starting again. Locks job rows, SKIP LOCKED.
+-- Their requests go with them: one that stayed would cancel the job anew when somebody retries it.
 WITH mine AS (
     SELECT j.ctid, r.reason
     FROM :"schema".cancellation AS r
@@ -18,6 +19,10 @@ WITH mine AS (
     USING mine
     WHERE job.ctid = mine.ctid
     RETURNING job.*, mine.reason
+), told AS (
+    DELETE FROM :"schema".cancellation AS r
+    USING gone
+    WHERE r.job_id = gone.id
 ), kept AS (
     INSERT INTO :"schema".job_history (
         id, run_at, created_at, claim_id, claimed_at, finished_at, parent_id, replay_of, queue_id, claims, priority, attempts,

@@ -601,7 +601,8 @@ BEGIN
 END
 $$;
 
--- Lets a held job go on, with a decision that the handler reads. Returns 'released', or the state it is in instead.
+-- Lets a held job go on, with a decision that the handler reads. Returns 'released', or the state it is in instead. A person
+-- wants it done, so it does not expire any more (as a retried one, which the history brings back without its time).
 CREATE FUNCTION :"schema".release(job_id bigint, decision jsonb DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -609,10 +610,11 @@ DECLARE
 BEGIN
     UPDATE :"schema".job AS j
     SET state = 'ready', pos = nextval(:'schema.pos_seq'), run_at = clock_timestamp(), since_at = NULL, hold_until_at = NULL,
-        decision = release.decision, crashes = 0, lost = 0
+        expires_at = NULL, decision = release.decision, crashes = 0, lost = 0
     WHERE j.id = release.job_id AND j.state = 'held'
     RETURNING j.queue_id INTO released;
     IF FOUND THEN
+        DELETE FROM :"schema".cancellation AS c WHERE c.job_id = release.job_id;
         PERFORM :"schema".ring(:'schema.queue'::regclass, released);
         RETURN 'released';
     END IF;
@@ -669,7 +671,7 @@ BEGIN
     IF old.is_here THEN
         UPDATE :"schema".job AS j
         SET state = 'ready', pos = nextval(:'schema.pos_seq'), run_at = clock_timestamp(), since_at = NULL, blocked_by = NULL,
-            attempts = 0, crashes = 0, lost = 0
+            attempts = 0, crashes = 0, lost = 0, expires_at = CASE WHEN NOT old.is_over THEN j.expires_at END
         WHERE j.id = retry.job_id;
     ELSE
         WITH back AS (
@@ -685,6 +687,8 @@ BEGIN
                payload
         FROM back;
     END IF;
+    -- a request from before it ended would cancel it again
+    DELETE FROM :"schema".cancellation AS c WHERE c.job_id = retry.job_id;
     PERFORM :"schema".ring(:'schema.queue'::regclass, old.queue_id);
     RETURN 'retried';
 END
@@ -941,9 +945,11 @@ BEGIN ATOMIC
         ) AS seen
     )
     SELECT 1, m.shown, 'not_due',
-           format('due at %s, in %s%s', :"schema".said(m.run_at), :"schema".said_span(m.run_at - clock_timestamp()),
-                  CASE WHEN m.attempts > 0 THEN format('; attempt %s of %s ended with: %s', m.attempts, m.max_attempts,
-                                                       :"schema".said_error(m.last_error)) END), m.run_at
+           CASE WHEN isfinite(m.run_at)
+                THEN format('due at %s, in %s', :"schema".said(m.run_at), :"schema".said_span(m.run_at - clock_timestamp()))
+                ELSE 'not due at any time' END
+           || CASE WHEN m.attempts > 0 THEN format('; attempt %s of %s ended with: %s', m.attempts, m.max_attempts,
+                                                   :"schema".said_error(m.last_error)) ELSE '' END, m.run_at
     FROM mine AS m WHERE m.pos IS NULL AND m.blocked_by IS NULL AND m.is_early
     UNION ALL
     SELECT 2, m.shown, 'coming_in_line', format('due since %s: a living worker puts it in line within a second',
