@@ -13,7 +13,7 @@ from tests.support.recorder import Recorder
 from tests.support.waiting import until
 from tests.support.workers import running_worker
 
-from samecommit import App, AsyncContext, RateLimited
+from samecommit import App, AsyncContext, RateLimited, Task
 from samecommit.signals import ServiceFailed
 from samecommit.storage.link import AsyncLink
 from samecommit.worker import claimer
@@ -364,6 +364,39 @@ async def test_a_job_that_was_locked_while_claims_passed_by_starts_soon_after(
             await until(lambda: len(started) == 299, timeout_seconds=30)
             await until(lambda: all(lane.low >= pos for lane in worker.claimer._marks.lanes.values()))
         await until(lambda: 299 in started, timeout_seconds=8)
+
+
+async def test_what_waits_behind_long_jobs_is_left_to_other_workers(
+    app: App, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was quick claims ahead of its slots, and may get long jobs then."""
+    go_on = asyncio.Event()
+    entered, ended = list[int](), list[int]()
+
+    def declare(to: App, is_long: bool) -> Task[[int], Any]:
+        @to.task()
+        async def work(n: int) -> None:
+            if is_long:
+                entered.append(n)
+                await go_on.wait()
+            ended.append(n)
+
+        return work
+
+    work, other = declare(app, is_long=True), App(app.dsn)
+    declare(other, is_long=False)
+    async with running_worker(app, concurrency=2) as first:
+        monkeypatch.setattr(first.executor, "room", lambda: 0 if entered else 8)
+        with psycopg.connect(app.dsn) as conn:
+            app.enqueue_many(conn, [work.job(n) for n in range(8)])
+        await until(lambda: len(entered) == 2)
+        assert jobs.value("SELECT count(*) FROM $.job WHERE claim_id IS NOT NULL") == 8
+        async with running_worker(other):
+            await until(lambda: len(ended) == 6, timeout_seconds=5)
+        assert not set(ended) & set(entered)
+        go_on.set()
+        await until(lambda: len(ended) == 8)
+    assert jobs.value("SELECT count(*) FROM $.attempts WHERE outcome <> 'done'") == 0
 
 
 async def test_jobs_of_a_dead_worker_start_before_the_backlog_and_in_their_order(

@@ -42,6 +42,7 @@ _ABANDON_SECONDS = 5.0
 _STOP_SECONDS = 3.0  # a child process has two of them
 _LOOK_SECONDS = 0.1
 _PREFETCH_SECONDS = 0.02
+_STILL_SECONDS = 1.0
 _KIND, _CLAIMED_AT, _EXPIRES_AT, _PAYLOAD = 4, 8, 16, 20  # columns of claim/claim.sql
 
 
@@ -85,7 +86,7 @@ class Executor:
         self._ended_since, self._prefetch = 0, 0
         self._claim_seconds = 0.0
         self._is_starving = self._is_starting = False
-        self._looked = self._now = 0.0
+        self._looked = self._now = self._moved = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
@@ -327,7 +328,7 @@ class Executor:
             self._on_exhausted()
 
     async def look(self) -> float:
-        """Stop what is over its time, abandon what does not stop, measure the rate; one turn."""
+        """Stop what is over its time, abandon what does not stop, let others have what waits too long, measure the rate; one turn."""
         loop = asyncio.get_running_loop()
         now = self._now = loop.time()
         if self.waiting and self._loop is not None:
@@ -338,6 +339,10 @@ class Executor:
                     self._abandon(attempt)
             elif now > attempt.deadline:
                 self.stop(attempt, "timeout")
+        if not self.waiting or self._ended_since or len(self.running) < self._config.concurrency:
+            self._moved = now
+        elif now - self._moved >= _STILL_SECONDS:
+            self.give_back_waiting()  # claimed while jobs were short: behind long ones it would wait for hours
         if self._looked:
             rate = self._ended_since / max(now - self._looked, 0.001)
             ahead_seconds = max(_PREFETCH_SECONDS, 2 * self._claim_seconds)
