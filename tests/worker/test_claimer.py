@@ -40,6 +40,7 @@ class Handlers:
     """An executor with nothing to do."""
 
     is_empty = True
+    free_slots = 5
     given_back = 0
 
     def room(self) -> int:
@@ -81,9 +82,10 @@ class Turns:
             clock=lambda: self.now,
         )
 
-    async def turn(self) -> None:
-        self.now += 1.1
-        await self.claimer.run_once()
+    async def turn(self, seconds: float = 1.1) -> None:
+        self.now += seconds
+        async with asyncio.timeout(10):
+            await self.claimer.run_once()
 
     def low(self) -> int:
         return self.claimer._marks.lanes[1, 0].low
@@ -103,3 +105,44 @@ async def test_the_answer_to_a_claim_of_a_lost_lease_raises_no_mark() -> None:
     turns.database.answers.set()
     await running
     assert turns.low() == 0, "the jobs that the dead lease was not given are still there"
+
+
+async def test_the_patience_for_one_suspect_is_not_used_up_by_an_earlier_one() -> None:
+    turns = Turns()
+    turns.handlers.is_empty = False
+    turns.database.suspects = 2
+    await turns.turn()
+    assert turns.handlers.given_back == 1
+    turns.database.suspects = None  # somebody else took it
+    await turns.turn()
+    turns.now += 60
+    turns.database.suspects = 2
+    await turns.turn()
+    assert turns.handlers.given_back == 2
+    assert "claim/claim_suspects" not in turns.database.labels
+    turns.now += 30
+    await turns.turn()
+    assert "claim/claim_suspects" in turns.database.labels
+
+
+async def test_a_suspect_that_nobody_gets_keeps_nobody_from_other_work() -> None:
+    turns = Turns()
+    turns.database.suspects = 2
+    for _ in range(10):
+        await turns.turn(0.05)
+    assert turns.database.labels.count("claim/claim_suspects") == 1
+    assert "claim/claim" in turns.database.labels
+    await turns.turn()
+    assert turns.database.labels.count("claim/claim_suspects") == 2
+
+
+async def test_a_worker_without_a_free_slot_takes_no_suspect_and_keeps_the_next_slot_for_it() -> None:
+    turns = Turns()
+    turns.handlers.is_empty, turns.handlers.free_slots = False, 0
+    turns.database.suspects = 2
+    for _ in range(60):
+        await turns.turn()
+    assert {"claim/claim", "claim/claim_suspects"}.isdisjoint(turns.database.labels)
+    turns.handlers.free_slots = 1
+    await turns.turn()
+    assert "claim/claim_suspects" in turns.database.labels

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -460,3 +461,29 @@ async def test_a_job_of_a_dead_worker_whose_kind_nobody_knows_steps_out_of_line(
     async with running_worker(app):
         run(conn, "chore/set_aside", room=10, patience_seconds=0.0)
     assert jobs.value("SELECT blocked_by FROM $.job WHERE id = %s", lost) == "kind"
+
+
+async def test_a_worker_that_took_a_suspect_beside_a_long_job_does_not_wait_for_that_one(
+    app: App, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimer, "_SUSPECT_PATIENCE_SECONDS", 0.1)
+    go_on = asyncio.Event()
+    started = list[int]()
+
+    @app.task()
+    async def work(ctx: AsyncContext, is_long: bool = False) -> None:
+        started.append(ctx.job.id)
+        if is_long:
+            await go_on.wait()
+
+    long = app.enqueue(work.job(is_long=True)).id
+    async with running_worker(app, concurrency=5):
+        await until(lambda: started == [long])
+        (suspect,) = enqueue(jobs, delay=timedelta(hours=1))
+        jobs.all("UPDATE $.job SET run_at = clock_timestamp(), blocked_by = 'suspect', lost = 2 WHERE id = %s", suspect)
+        await until(lambda: suspect in started)
+        for job_id in enqueue(jobs, 20):
+            await jobs.ended(job_id)
+        assert jobs.state(long) == "running"
+        go_on.set()
+        await jobs.ended(long)

@@ -148,6 +148,8 @@ class Claimer:
         if cooling:
             self._viewed -= max(0.0, _VIEW_SECONDS - min(cooling.values()))
         self._suspects = row[2]
+        if self._suspects is None:
+            self._suspect_since = None
         while has_new_queues:  # each look finds the best priority of each gap between known ones
             has_new_queues = await self._look(is_wanted=True)
 
@@ -278,14 +280,15 @@ class Claimer:
         now = self._clock()
         if self._suspect_since is None:
             self._suspect_since = now
-        began = self._suspect_since
-        is_patient = now - began < _SUSPECT_PATIENCE_SECONDS
-        if not self._executor.is_empty and is_patient:
+        waited = min(now - self._suspect_since, _SUSPECT_PATIENCE_SECONDS)
+        if not self._executor.is_empty and waited < _SUSPECT_PATIENCE_SECONDS:
             self._executor.give_back_waiting()
             self.forget_view()
             return 0.02
+        if not (free := self._executor.free_slots):
+            return 0.05  # it would wait here, where another worker may have room; the next slot is for it
         self._suspect_since = None
-        room = max(1, self._config.concurrency // 8) if lost <= 2 else 1
+        room = min(free, max(1, self._config.concurrency // 8)) if lost <= 2 else 1
         claim_id = secrets.randbits(63)
         with self._doubting():
             rows = await self._link.fetch(
@@ -297,9 +300,13 @@ class Claimer:
                 lost=lost if lost <= 2 else 32767,
                 room=room,
             )
+        mine = {row[0] for row in rows}
         await self._hand_over(lease_id, claim_id, rows, [Lane(0, 0), Lane(0, 0)])
-        while not self._executor.is_empty and not self.is_stopping and self._lease() == lease_id:
+        while mine.intersection(self._executor.ids()) and not self.is_stopping and self._lease() == lease_id:
             await self._sleep(0.05)
-        self._suspects_at = self._clock() + _SUSPECT_PAUSE * (self._clock() - began)
-        self.forget_view()
+        self._suspects_at = self._clock() + _SUSPECT_PAUSE * (waited + self._clock() - now)
+        if mine:
+            self.forget_view()
+        else:
+            self._suspects = None  # somebody was faster, or has locked it: other work goes on until the next view
         return 0.0

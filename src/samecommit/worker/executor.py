@@ -108,6 +108,11 @@ class Executor:
         """Whether nothing runs and nothing waits."""
         return not self.running and not self.waiting
 
+    @property
+    def free_slots(self) -> int:
+        """How many jobs could start at once."""
+        return max(0, self._config.concurrency - len(self.running) - len(self.waiting))
+
     def room(self) -> int:
         """Return how many jobs to claim now; 0 while enough wait. Asking for room that is not there wakes later."""
         if len(self.waiting) > self._prefetch // 2:
