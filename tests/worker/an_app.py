@@ -1,6 +1,7 @@
 """An application whose tasks run in child processes. They import it, so it cannot be a fixture; the database is in SAMECOMMIT_DSN."""
 
 import asyncio
+import contextvars
 import ctypes
 import logging
 import os
@@ -27,6 +28,25 @@ def double(ctx: Context, n: int, when: datetime, price: Decimal) -> dict[str, st
 async def double_async(ctx: AsyncContext, n: int) -> int:
     await asyncio.sleep(0)
     return n * 2 + ctx.attempt - 1
+
+
+set_by_a_job = contextvars.ContextVar[int | None]("set_by_a_job", default=None)
+
+
+def swap() -> list[int | None]:
+    found = set_by_a_job.get()
+    set_by_a_job.set(1)
+    return [found, os.getpid()]
+
+
+@app.task(executor="process")
+def set_context() -> list[int | None]:
+    return swap()
+
+
+@app.task(executor="process")
+async def set_context_async() -> list[int | None]:
+    return swap()
 
 
 @app.task(executor="process")

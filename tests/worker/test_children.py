@@ -81,6 +81,19 @@ async def test_arguments_and_results_are_what_they_are_elsewhere(jobs: Jobs) -> 
     assert app.result(other) == 8
 
 
+async def test_a_job_does_not_see_what_another_of_its_child_set_in_its_context(jobs: Jobs) -> None:
+    made = [app.enqueue(task.job()) for task in (tasks.set_context, tasks.set_context_async) for _ in range(2)]
+    async with running_worker(app, concurrency=1, children=1):
+        for job in made:
+            await jobs.ended(job.id)
+    pids = set()
+    for job in made:
+        found, pid = app.result(job)
+        assert found is None
+        pids.add(pid)
+    assert len(pids) == 1, "one child ran them all"
+
+
 async def test_every_outcome_comes_back(jobs: Jobs) -> None:
     ids = {how: app.enqueue(tasks.end.job(how)).id for how in ("fail", "hold", "snooze", "error", "limited")}
     async with running_worker(app, concurrency=1, children=1):

@@ -1,5 +1,6 @@
 """How attempts end: every outcome value returned and raised, by coroutines and by plain functions on threads."""
 
+import contextvars
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -557,3 +558,30 @@ async def test_a_batch_of_expired_jobs_is_cancelled_whole(app: App, jobs: Jobs) 
     async with running_worker(app, concurrency=500):
         await until(lambda: jobs.count("cancelled") == 450)
     assert recorder.all(ServiceFailed) == []
+
+
+@pytest.mark.parametrize("kinds", ["async", "plain", "both"])
+async def test_a_job_does_not_see_what_another_set_in_its_context(app: App, jobs: Jobs, kinds: str) -> None:
+    of_worker = contextvars.ContextVar[str]("of_worker", default="lost")
+    of_job = contextvars.ContextVar[int | None]("of_job", default=None)
+    seen: list[tuple[int | None, str]] = []
+
+    def work(number: int) -> None:
+        seen.append((of_job.get(), of_worker.get()))
+        of_job.set(number)
+
+    @app.task()
+    async def on_loop(number: int) -> None:
+        work(number)
+
+    @app.task()
+    def on_thread(number: int) -> None:
+        work(number)
+
+    tasks = {"async": [on_loop], "plain": [on_thread], "both": [on_loop, on_thread]}[kinds]
+    of_worker.set("kept")
+    made = [tasks[number % len(tasks)].job(number) for number in range(300)]
+    app.enqueue_many(jobs.conn, made, own_transaction=True)
+    async with running_worker(app, concurrency=1):  # so a job starts where the one before it ends
+        await until(lambda: len(seen) == 300)
+    assert set(seen) == {(None, "kept")}

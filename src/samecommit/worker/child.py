@@ -13,6 +13,7 @@ it to every process of a service, and the worker decides what becomes of its job
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import faulthandler
 import logging
@@ -118,11 +119,13 @@ class Child:
     def _call(self, attempt: Attempt) -> Any:
         task, job = attempt.definition, attempt.job
         kwargs = task.codec.decode(job.payload_json or "{}")
+        within = contextvars.copy_context()  # what one job sets there, the next does not see
         if not task.is_async:
-            return task.fn(*(() if task.context == "none" else (Context(job, attempt),)), **kwargs)
+            return within.run(task.fn, *(() if task.context == "none" else (Context(job, attempt),)), **kwargs)
         if self._runner is None:
             self._runner = asyncio.Runner()  # one for all jobs: what a module keeps between them belongs to its loop
-        return self._runner.run(task.fn(*(() if task.context == "none" else (AsyncContext(job, attempt),)), **kwargs))
+        running = task.fn(*(() if task.context == "none" else (AsyncContext(job, attempt),)), **kwargs)
+        return self._runner.run(running, context=within)
 
     def close(self) -> None:
         """Let a coroutine that was stopped clean up."""

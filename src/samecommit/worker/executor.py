@@ -88,6 +88,7 @@ class Executor:
         self._is_starving = self._is_starting = False
         self._looked = self._now = self._moved = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._context: contextvars.Context | None = None
 
     def __repr__(self) -> str:
         return f"<Executor {len(self.running)} running, {len(self.waiting)} waiting, prefetch {self._prefetch}>"
@@ -129,6 +130,8 @@ class Executor:
     def take(self, claim_id: int, rows: Sequence[Row]) -> None:
         """Take over claimed jobs (rows of ``claim/claim.sql``) and start what fits."""
         self._loop = asyncio.get_running_loop()
+        if self._context is None:
+            self._context = contextvars.copy_context()  # the worker's own, of which every job gets a copy
         self._now = self._loop.time()
         tasks, host = self._tasks, self._host
         self.waiting.extend([Attempt(row, claim_id, tasks[row[_KIND]], host) for row in rows])
@@ -151,6 +154,7 @@ class Executor:
 
     def _start(self, attempt: Attempt) -> None:
         assert self._loop is not None
+        assert self._context is not None
         task, row = attempt.definition, attempt.row
         if row[_EXPIRES_AT] is not None and row[_EXPIRES_AT] <= row[_CLAIMED_AT]:
             self._end(
@@ -163,13 +167,18 @@ class Executor:
             return
         if task.executor == "process":
             attempt.deadline = math.inf
-            attempt.future = asyncio.Task(self._run_apart(attempt), loop=self._loop, name="samecommit job apart")
+            attempt.future = asyncio.Task(
+                self._run_apart(attempt), loop=self._loop, name="samecommit job apart", context=self._context.copy()
+            )
         elif task.is_async:
             self._begin(attempt, self._now)
-            attempt.future = asyncio.Task(self._run(attempt), loop=self._loop, name="samecommit job")
+            # not a copy of the context that is current: a job that begins as another ends is started from within that one
+            attempt.future = asyncio.Task(
+                self._run(attempt), loop=self._loop, name="samecommit job", context=self._context.copy()
+            )
         else:
             attempt.deadline = math.inf
-            self._threads.submit(self._thread_work(attempt))
+            self._threads.submit(self._thread_work(attempt, self._context.copy()))
 
     def _begin(self, attempt: Attempt, now: float) -> None:
         """Let an attempt's time run, which it does not while it waits for a thread or a child process."""
@@ -201,10 +210,9 @@ class Executor:
         else:
             self._returned(attempt, value)
 
-    def _thread_work(self, attempt: Attempt) -> Callable[[], bool]:
+    def _thread_work(self, attempt: Attempt, within: contextvars.Context) -> Callable[[], bool]:
         loop, task = self._loop, attempt.definition
         assert loop is not None
-        within = contextvars.copy_context()
 
         def work() -> bool:
             if not attempt.wins("start", "thread"):
