@@ -121,6 +121,35 @@ async def test_events_have_the_same_places_whoever_reads_and_however_large_the_p
     assert all(other == seen[0] for other in [*seen[1:], small])
 
 
+@pytest.mark.parametrize("walk", [1, 4, 100_000])
+async def test_a_window_s_pages_pass_nothing_behind_it_and_few_numbers_at_once(
+    dsn: str, conn: Conn, monkeypatch: pytest.MonkeyPatch, walk: int
+) -> None:
+    monkeypatch.setattr("samecommit.outbox.log._WALK", walk)
+    with psycopg.connect(dsn) as slow:
+        emit(slow, "slow")
+        emit(conn, "a", 6)
+        run(conn, "event/make_window")
+        slow.commit()
+    emit(conn, "a", 6)
+    run(conn, "event/make_window")
+    lasts = dict(conn.execute("SELECT n, last FROM samecommit.event_window").fetchall())
+    asked: list[tuple[int, int, int]] = []
+
+    class Watched(SharedLink):
+        async def fetch(self, label: str, **values: Any) -> list[Any]:
+            if label == "event/read_large":
+                asked.append((values["n"], values["after"], values["upto"]))
+            return await super().fetch(label, **values)
+
+    link = AsyncLink(dsn, "samecommit", "test")
+    seen = await read_all(Log(Watched(link), room=3), Place(0, 0))
+    await link.close()
+    assert len(seen) == 13
+    assert len(set(map(repr, seen))) == 13
+    assert asked and all(after < upto <= lasts[n] and upto - after <= walk for n, after, upto in asked)
+
+
 async def test_a_page_is_read_once_for_all_that_stand_there(dsn: str, conn: Conn) -> None:
     emit(conn, "a", 3)
     run(conn, "event/make_window")

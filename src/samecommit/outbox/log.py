@@ -19,6 +19,7 @@ from samecommit.storage.link import AsyncLink, Row
 
 _WINDOWS = 200
 _PAGES = 8
+_WALK = 100_000  # numbers that one statement passes at most: a tenth of a second
 
 
 class Place(NamedTuple):
@@ -29,12 +30,13 @@ class Place(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A stored snapshot, its events counted."""
+    """A stored snapshot, its events counted, with the first and the last of their numbers."""
 
     n: int
     snapshot: str
     events: int
     first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +156,22 @@ class Log:
         return self._paged(rows, some, is_whole=len(rows) < self._room and _bytes(rows) < self._max_bytes)
 
     async def _read_large(self, place: Place, before: Window, window: Window) -> Page:
-        rows = await self._link.fetch(
-            "event/read_large",
-            n=window.n,
-            before=before.snapshot,
-            snapshot=window.snapshot,
-            after=max(place.after, window.first - 1),
-            max_bytes=self._max_bytes,
-            room=self._room,
-        )
-        return self._paged(rows, [before, window], is_whole=len(rows) < self._room and _bytes(rows) < self._max_bytes)
+        after, upto, rows = max(place.after, window.first - 1), 0, list[Row]()
+        while not rows and upto < window.last:  # a short page is the last only at the end, and no statement walks far
+            upto = min(after + _WALK, window.last)
+            rows = await self._link.fetch(
+                "event/read_large",
+                n=window.n,
+                before=before.snapshot,
+                snapshot=window.snapshot,
+                after=after,
+                upto=upto,
+                max_bytes=self._max_bytes,
+                room=self._room,
+            )
+            after = upto
+        is_at_end = upto >= window.last and len(rows) < self._room and _bytes(rows) < self._max_bytes
+        return self._paged(rows, [before, window], is_whole=is_at_end)
 
     def _paged(self, rows: list[Row], windows: list[Window], *, is_whole: bool) -> Page:
         events = tuple([stored_event(row[1:], Position(row[0], row[1])) for row in rows])

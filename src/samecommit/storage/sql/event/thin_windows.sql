@@ -7,10 +7,11 @@ WITH floor AS (
     USING floor
     WHERE w.n < floor.n AND w.n % 1000 <> 0
       AND EXISTS (SELECT FROM :"schema".event_window AS h WHERE h.n = (w.n / 1000 + 1) * 1000)
-    RETURNING w.n, w.events, w.first
+    RETURNING w.n, w.events, w.first, w.last
 )
 UPDATE :"schema".event_window AS w
-SET events = w.events + g.events, first = least(w.first, g.first)
-FROM (SELECT (gone.n / 1000 + 1) * 1000 AS home, sum(gone.events)::bigint AS events, min(gone.first) AS first
+SET events = w.events + g.events, first = least(w.first, g.first), last = greatest(w.last, g.last)
+FROM (SELECT (gone.n / 1000 + 1) * 1000 AS home, sum(gone.events)::bigint AS events, min(gone.first) AS first,
+             max(gone.last) AS last
       FROM gone GROUP BY 1) AS g
 WHERE w.n = g.home

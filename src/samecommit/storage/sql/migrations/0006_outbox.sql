@@ -29,12 +29,14 @@ CREATE TABLE :"schema".event (
 
 CREATE INDEX event_window_scan ON :"schema".event (xid, number);
 
--- Window 0 shows nothing: a destination that starts at the beginning starts there. `events` and `first` are of this window.
+-- Window 0 shows nothing: a destination that starts at the beginning starts there. `events` and their `first` and `last` number
+-- are of this window.
 CREATE TABLE :"schema".event_window (
     n         bigint PRIMARY KEY,
     snapshot  pg_snapshot NOT NULL,
     events    bigint NOT NULL DEFAULT 0,
     first     bigint NOT NULL DEFAULT 0,
+    last      bigint NOT NULL DEFAULT 0,
     made_at   timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -257,12 +259,12 @@ BEGIN ATOMIC
           CROSS JOIN LATERAL (SELECT c.timeline_id AS timeline FROM pg_control_checkpoint() AS c
                               WHERE r.timeline IS NOT NULL OFFSET 0) AS later) AS here
     WHERE s.name = 'outbox_line' AND coalesce((s.value ->> 'timeline')::bigint < here.timeline, true);
-    INSERT INTO :"schema".event_window (n, snapshot, events, first)
-    SELECT greatest(last.n, last.floor) + 1, pg_current_snapshot(), fresh.events, fresh.first
+    INSERT INTO :"schema".event_window (n, snapshot, events, first, last)
+    SELECT greatest(last.n, last.floor) + 1, pg_current_snapshot(), fresh.events, fresh.first, fresh.last
     FROM (SELECT w.n, w.snapshot,
                  (SELECT (s.value ->> 'floor')::bigint FROM :"schema".setting AS s WHERE s.name = 'outbox_line') AS floor FROM :"schema".event_window AS w ORDER BY w.n DESC LIMIT 1) AS last
     CROSS JOIN LATERAL (
-        SELECT count(*) AS events, min(e.number) AS first
+        SELECT count(*) AS events, min(e.number) AS first, max(e.number) AS last
         FROM :"schema".events_between(last.snapshot, pg_current_snapshot()) AS e
     ) AS fresh
     WHERE fresh.events > 0 AND :"schema".away() IS NULL
@@ -390,8 +392,10 @@ BEGIN
                        OR NOT (pg_visible_in_snapshot(e.xid, r.done)
                                OR (pg_visible_in_snapshot(e.xid, r.doing) AND e.number <= r.after))))::text::xid8;
     DELETE FROM :"schema".event_window WHERE n <> 0;
-    INSERT INTO :"schema".event_window (n, snapshot, events)
-    SELECT last_n + r.tier, format('%s:%s:', 3 + r.tier, 3 + r.tier)::pg_snapshot, 1000000000 FROM pg_temp.samecommit_rebase AS r;
+    INSERT INTO :"schema".event_window (n, snapshot, events, last)
+    SELECT last_n + r.tier, format('%s:%s:', 3 + r.tier, 3 + r.tier)::pg_snapshot, 1000000000,
+           coalesce((SELECT max(e.number) FROM :"schema".event AS e), 0)
+    FROM pg_temp.samecommit_rebase AS r;
     UPDATE :"schema".position AS p
     SET window_n = last_n + r.tier, after = 0, fence = p.fence + 1, holder = NULL, lease_until_at = 'epoch'
     FROM pg_temp.samecommit_rebase AS r
