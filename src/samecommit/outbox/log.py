@@ -170,7 +170,8 @@ class Log:
                 room=self._room,
             )
             after = upto
-        is_at_end = upto >= window.last and len(rows) < self._room and _bytes(rows) < self._max_bytes
+        is_cut = len(rows) >= self._room or _bytes(rows) >= self._max_bytes
+        is_at_end = rows[-1][1] >= window.last if is_cut else upto >= window.last
         return self._paged(rows, [before, window], is_whole=is_at_end)
 
     def _paged(self, rows: list[Row], windows: list[Window], *, is_whole: bool) -> Page:
