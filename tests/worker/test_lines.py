@@ -231,7 +231,7 @@ async def test_a_rate_limited_kind_cools_down_for_every_worker_and_other_kinds_g
         @to.task(name="model")
         async def model() -> Any:
             calls.append(name)
-            return RateLimited(1.5, "429") if is_limited else None
+            return RateLimited(3.0, "429") if is_limited else None
 
         @to.task(name="other")
         async def other() -> None: ...
