@@ -92,6 +92,44 @@ def test_a_rollback_takes_its_events_with_it(events: Any, atomic: Any, conn: Con
     assert names(conn) == ["before", "in-a-savepoint", "after"]
 
 
+def test_a_rollback_to_a_savepoint_made_by_hand_takes_its_events_with_it(
+    events: Any, atomic: Any, django_conn: Any, conn: Conn
+) -> None:
+    from django.db import transaction
+
+    with atomic():
+        events.emit({}, type="a")
+        first = transaction.savepoint()
+        events.emit({}, type="b")
+        second = transaction.savepoint()
+        events.emit({}, type="c")
+        transaction.savepoint_rollback(second)
+        assert len(django_conn.run_on_commit) == 2, "b is behind the first only"
+        events.emit({}, type="d")
+        transaction.savepoint_rollback(first)
+        events.emit({}, type="e")
+    assert names(conn) == ["a", "e"]
+    with atomic():
+        before_all = transaction.savepoint()
+        events.emit({}, type="f")
+        transaction.savepoint_rollback(before_all)
+        events.emit({}, type="g")
+    assert names(conn) == ["a", "e", "g"]
+
+
+def test_a_savepoint_made_before_the_first_event_of_a_connection_takes_it_along(
+    events: Any, atomic: Any, conn: Conn
+) -> None:
+    from django.db import transaction
+
+    with atomic():
+        before_all = transaction.savepoint()
+        events.emit({}, type="a")
+        transaction.savepoint_rollback(before_all)
+        events.emit({}, type="b")
+    assert names(conn) == ["b"]
+
+
 def test_if_events_cannot_be_stored_nothing_commits(events: Any, atomic: Any, django_conn: Any, conn: Conn) -> None:
     conn.execute("CREATE TABLE shop_order (id int)")
     conn.execute("ALTER SCHEMA samecommit RENAME TO elsewhere")

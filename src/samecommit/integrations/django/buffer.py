@@ -9,12 +9,14 @@
         order = Order.objects.create(email=email)
         events.emit(OrderPlaced(id=order.pk))
 
-Django itself keeps them, among what it calls ``on_commit``: it knows which savepoints are rolled back. So in a test without commits
+Django itself keeps them, among what it calls ``on_commit``: it knows which ``atomic()`` blocks are rolled back; which of them were
+emitted behind a savepoint of ``transaction.savepoint()`` is noted here. So in a test without commits
 ``captureOnCommitCallbacks(execute=True)`` stores them.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, cast
 
 from django.db import connections
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from samecommit.app import App
     from samecommit.event import Event
     from samecommit.outbox.verbs import EventOptions
+
+
+_NUMBERS = itertools.count()
 
 
 class EventBuffer:
@@ -73,6 +78,7 @@ class _Kept:
     def __init__(self, conn: Any, schema: str, event: Event) -> None:
         self.conn, self.schema, self.event = conn, schema, event
         self.is_stored = False
+        self.number = next(_NUMBERS)
 
     def __call__(self) -> None:
         """Store it if that has not been done: a test lets these functions run without a commit."""
@@ -89,10 +95,11 @@ def _store(kept: list[_Kept]) -> None:
 
 
 def _store_before_commits_of(conn: Any) -> None:
-    """Let a connection of Django's store what is kept before each of its commits. Safe to repeat."""
-    commit = conn.commit
+    """Let a connection of Django's store what is kept before each of its commits, and forget what is undone. Safe to repeat."""
+    commit, savepoint, savepoint_rollback = conn.commit, conn.savepoint, conn.savepoint_rollback
     if getattr(commit, "stores_events", False):
         return
+    numbers: dict[str, int] = {}  # of the savepoints that were made when something was kept already
 
     def store_and_commit() -> None:
         kept = [entry[1] for entry in conn.run_on_commit if isinstance(entry[1], _Kept)]
@@ -103,5 +110,20 @@ def _store_before_commits_of(conn: Any) -> None:
             raise
         commit()
 
+    def numbered_savepoint() -> Any:
+        name = savepoint()
+        if any(isinstance(entry[1], _Kept) for entry in conn.run_on_commit):
+            numbers[name] = next(_NUMBERS)
+        else:
+            numbers.clear()
+        return name
+
+    def roll_back_and_forget(name: Any) -> None:
+        savepoint_rollback(name)  # forgets what was kept in blocks of atomic(), not behind savepoints made by hand
+        number = numbers.get(name, -1)
+        conn.run_on_commit = [
+            entry for entry in conn.run_on_commit if not (isinstance(entry[1], _Kept) and entry[1].number > number)
+        ]
+
     store_and_commit.stores_events = True  # type: ignore[attr-defined]
-    conn.commit = store_and_commit
+    conn.commit, conn.savepoint, conn.savepoint_rollback = store_and_commit, numbered_savepoint, roll_back_and_forget
