@@ -84,6 +84,18 @@ def test_a_record_that_could_not_be_stored_is_refused_as_in_a_worker() -> None:
         context().record(bad=float("nan"))
 
 
+def test_a_record_that_is_too_large_is_refused_as_in_a_worker() -> None:
+    run = FakeRun()
+    with pytest.raises(PayloadError):
+        context(run).record(a="x" * 70_000)
+    context(run).record(a="x" * 40_000)
+    with pytest.raises(PayloadError):
+        context(run).record(b="x" * 40_000)
+    with pytest.raises(PayloadError):
+        context(run).progress("x" * 70_000)
+    assert (list(run.recorded), run.progressed) == (["a"], [])
+
+
 def test_an_unknown_field_of_a_job_is_named() -> None:
     with pytest.raises(ConfigError, match="no field 'colour'"):
         context(colour="red")
@@ -101,6 +113,30 @@ def test_a_transaction_on_a_database_commits(samecommit_dsn: str) -> None:
     with psycopg.connect(samecommit_dsn) as conn:
         assert conn.execute("SELECT count(*) FROM kept").fetchone() == (0,)
     assert run.is_finished
+
+
+def test_a_transaction_on_a_database_is_not_the_handlers_to_commit(samecommit_dsn: str) -> None:
+    run = FakeRun(samecommit_dsn)
+    with pytest.raises(psycopg.ProgrammingError), context(run).transaction() as conn:
+        conn.commit()
+    assert not run.is_finished
+
+    async def commit() -> None:
+        async with async_context(run).transaction() as conn:
+            await conn.commit()
+
+    with pytest.raises(psycopg.ProgrammingError):
+        asyncio.run(commit())
+    assert not run.is_finished
+
+
+def test_an_end_that_was_rolled_back_is_none(samecommit_dsn: str) -> None:
+    run = FakeRun(samecommit_dsn)
+    ctx = context(run)
+    with pytest.raises(ValueError, match="after"), ctx.transaction() as conn:  # noqa: PT012
+        ctx.finish(conn, 7)
+        raise ValueError("after")
+    assert (run.is_finished, run.result) == (False, None)
 
 
 def test_arguments_make_the_round_trip_without_a_database() -> None:
@@ -143,6 +179,13 @@ def test_an_async_handler_is_crashed_too() -> None:
 
     with pytest.raises(AssertionError, match="died before"):
         asyncio.run(crash_at_every_point_async(slow_and_careless, call, reset=reset_async, check=check))
+
+
+def test_crashing_what_never_runs_is_an_error_of_the_test() -> None:
+    async def nothing() -> None: ...
+
+    with pytest.raises(AssertionError, match="no line of task 'slow_and_careless' ran"):
+        asyncio.run(crash_at_every_point_async(slow_and_careless, nothing, reset=nothing, check=nothing))
 
 
 def make_app() -> tuple[App, Task[[int, int], int], Task[[], None]]:

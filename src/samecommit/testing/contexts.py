@@ -15,6 +15,7 @@ from samecommit.errors import ConfigError
 from samecommit.job import Job
 from samecommit.payload import encode_plain
 
+_RECORD_BYTES = 65_536  # as a worker's
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -39,27 +40,43 @@ class FakeRun:
 
     def record(self, fields: dict[str, Any]) -> None:
         """Keep the fields, if they could be stored."""
-        encode_plain(fields)
-        self.recorded.update(fields)
+        encode_plain(fields, max_bytes=_RECORD_BYTES)
+        together = {**self.recorded, **fields}
+        encode_plain(together, max_bytes=_RECORD_BYTES)
+        self.recorded = together
 
     def progress(self, value: Any) -> None:
         """Keep the value, if it could be stored."""
-        encode_plain(value)
+        encode_plain(value, max_bytes=_RECORD_BYTES)
         self.progressed.append(value)
 
     @contextmanager
     def transaction(self) -> Generator[Any]:
         """Open a real transaction on the database given to `context`."""
-        with psycopg.connect(self._place()) as conn:
+        with self._undoing(), psycopg.connect(self._place(), autocommit=True) as conn, conn.transaction():
             yield conn
             self.finish(conn, self.result)
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncGenerator[Any]:
         """Open a real transaction on the database given to `async_context`."""
-        async with await psycopg.AsyncConnection.connect(self._place()) as conn:
-            yield conn
-            self.finish(conn, self.result)
+        with self._undoing():
+            async with (
+                await psycopg.AsyncConnection.connect(self._place(), autocommit=True) as conn,
+                conn.transaction(),
+            ):
+                yield conn
+                self.finish(conn, self.result)
+
+    @contextmanager
+    def _undoing(self) -> Generator[None]:
+        """Forget an end that does not commit."""
+        before = self.is_finished, self.result
+        try:
+            yield
+        except BaseException:
+            self.is_finished, self.result = before
+            raise
 
     def finish(self, conn: Any, result: Any) -> None:  # noqa: ARG002 - the signature of a run
         """Note that the handler ended its job."""

@@ -72,7 +72,8 @@ def crash_at_every_point(
         except Crash:
             call()
         else:
-            return _end(task, check, point)
+            check()
+            return _counted(task, point)
         _check(check, death)
     return _MOST_POINTS
 
@@ -94,14 +95,13 @@ async def crash_at_every_point_async(
         except Crash:
             await call()
         else:
-            await _check_async(check, death)
-            return point - 1
+            await check()
+            return _counted(task, point)
         await _check_async(check, death)
     return _MOST_POINTS
 
 
-def _end(task: Task[..., Any], check: Callable[[], Any], point: int) -> int:
-    check()
+def _counted(task: Task[..., Any], point: int) -> int:
     if point == 1:
         msg = f"no line of task {task.definition.name!r} ran: does ``call`` call it?"
         raise AssertionError(msg)
