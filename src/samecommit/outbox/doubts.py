@@ -154,19 +154,26 @@ class Doubts:
         self._looks += 1
         return backoff(self._looks, 0.25, 60.0)
 
-    async def look_at(self, events: Sequence[StoredEvent], ages: Mapping[int, float]) -> Sequence[Lookup]:
-        """Look once for parked events whose last attempt was in doubt; what cannot be read is taken as not there.
+    async def look_at(self, events: Sequence[StoredEvent], ages: Mapping[int, float]) -> dict[int, Lookup]:
+        """Look once for parked events whose last attempt was in doubt, by number; what cannot be read is taken as not there.
+
+        All at once: one look of a few seconds for each would outlive the lease.
 
         Args:
             events: as many as one ``send`` takes.
             ages: for how many seconds each has been parked, by number.
         """
+        if not events:
+            return {}
+        found: Sequence[Lookup]
         if not self._can_look:
             self._tell_forgotten([ages[event.number] for event in events])
-            return [NotFound()] * len(events)
-        if self._clock() < self._sent + self.settle_seconds:
-            return [Unsure("waits until the destination would show it")] * len(events)
-        return await self._courier.find_existing(events)
+            found = [NotFound()] * len(events)
+        elif self._clock() < self._sent + self.settle_seconds:
+            found = [Unsure("waits until the destination would show it")] * len(events)
+        else:
+            found = await self._courier.find_existing(events)
+        return {event.number: it for event, it in zip(events, found, strict=True)}
 
     def _tell_forgotten(self, ages: Sequence[float]) -> None:
         it = self._traits.idempotency

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from samecommit.event import StoredEvent
 from samecommit.outbox.destination import StreamDestination
@@ -28,6 +28,15 @@ class Parked:
     delay: float = 0.0
     is_doubtful: bool = False
     error: str | None = None
+
+
+class Due(NamedTuple):
+    """A parked event whose turn it is: whether its last attempt is in doubt, and for how long it has been parked."""
+
+    event: StoredEvent
+    state: str
+    is_doubtful: bool
+    age_seconds: float
 
 
 @dataclass(slots=True)

@@ -16,8 +16,7 @@ declared idempotency decides what happens before anything is sent again (`_clari
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from samecommit.clock import Monotonic, monotonic
 from samecommit.event import StoredEvent
@@ -33,7 +32,6 @@ from samecommit.outbox.outcomes import (
     Doubt,
     Duplicate,
     Found,
-    Lookup,
     NotFound,
     Outcome,
     Rejected,
@@ -41,7 +39,7 @@ from samecommit.outbox.outcomes import (
     Throttled,
     Unsure,
 )
-from samecommit.outbox.parking import Parking, backoff
+from samecommit.outbox.parking import Due, Parking, backoff
 from samecommit.outbox.replays import Replaying
 from samecommit.outbox.sink import Target
 from samecommit.outbox.told import (
@@ -59,15 +57,6 @@ _TAKE_SECONDS, _IDLE_SECONDS, _HALTED_SECONDS = 2.0, 2.0, 1.0
 _LONGEST_STOP_SECONDS = 60.0
 _PARKED_ROOM = 200
 _UNMOVED_BATCHES = 5  # what is sent behind the first event that is not done: a wave looks four batches ahead
-
-
-class _Due(NamedTuple):
-    """A parked event whose turn it is: whether its last attempt is in doubt, and for how long it has been parked."""
-
-    event: StoredEvent
-    state: str
-    is_doubtful: bool
-    age_seconds: float
 
 
 class Relay:
@@ -96,6 +85,7 @@ class Relay:
     ) -> None:
         self._destination, self._shard, self._log, self._link = destination, shard, log, link
         self._signals, self._clock = signals, clock
+        self._whose = {"destination": destination.name, "shards": destination.shards, "shard": shard}
         self._traits = destination.sink.traits
         target = Target(installation=installation, destination=destination.name, shard=shard)
         self._courier = Courier(destination.sink_of(shard), target, destination.send_seconds)
@@ -389,28 +379,19 @@ class Relay:
             await self._move()
 
     async def _load_parked(self) -> None:
-        rows = await self._link.fetch(
-            "event/parked",
-            destination=self._destination.name,
-            shards=self._destination.shards,
-            shard=self._shard,
-        )
-        seconds = self._parking.load(rows)
+        seconds = self._parking.load(await self._link.fetch("event/parked", **self._whose))
         self._parked_due = None if seconds is None else self._clock() + seconds
 
     async def _send_parked(self) -> None:
         """Send parked events whose turn it is, outside the order of the stream."""
         await self._move()
-        rows = await self._link.fetch(
-            "event/parked_due",
-            destination=self._destination.name,
-            shards=self._destination.shards,
-            shard=self._shard,
-            room=min(_PARKED_ROOM, self._traits.batch),
-        )
-        due = [_Due(stored_event(row, None, row[13] + 1), row[12], row[14], row[16]) for row in rows]
+        room = min(_PARKED_ROOM, self._traits.batch)
+        rows = await self._link.fetch("event/parked_due", **self._whose, room=room)
+        due = [Due(stored_event(row, None, row[13] + 1), row[12], row[14], row[16]) for row in rows]
         ages = {one.event.number: one.age_seconds for one in due}
-        found = await self._look_at([one.event for one in due if one.is_doubtful], ages)
+        if doubtful := [one.event for one in due if one.is_doubtful]:
+            await self._renew_to_send()
+        found = await self._doubts.look_at(doubtful, ages)
         batch: list[StoredEvent] = []
         for event, state, _, age in due:
             match found.get(event.number):
@@ -427,14 +408,6 @@ class Relay:
             await self._move()
         else:
             await self._load_parked()
-
-    async def _look_at(self, doubtful: Sequence[StoredEvent], ages: Mapping[int, float]) -> dict[int, Lookup]:
-        """Look for doubtful events, all at once: one look of a few seconds for each would outlive the lease."""
-        if not doubtful:
-            return {}
-        await self._renew_to_send()
-        found = await self._doubts.look_at(doubtful, ages)
-        return {event.number: it for event, it in zip(doubtful, found, strict=True)}
 
     def _put_back(
         self,

@@ -40,6 +40,7 @@ from samecommit.errors import AppNotFound
 from samecommit.runtime.children import LENGTH, STOP, frame
 from samecommit.storage.session import as_writer
 from samecommit.worker.attempt import Attempt
+from samecommit.worker.frameworks import between_jobs
 from samecommit.worker.verdict import Drop, End, Settle, judge_error, judge_value
 from samecommit.worker.wire import Ended, Hello, Request, Told, encode, hello_decoder, request_decoder
 
@@ -121,7 +122,8 @@ class Child:
         kwargs = task.codec.decode(job.payload_json or "{}")
         within = contextvars.copy_context()  # what one job sets there, the next does not see
         if not task.is_async:
-            return within.run(task.fn, *(() if task.context == "none" else (Context(job, attempt),)), **kwargs)
+            with between_jobs():
+                return within.run(task.fn, *(() if task.context == "none" else (Context(job, attempt),)), **kwargs)
         if self._runner is None:
             self._runner = asyncio.Runner()  # one for all jobs: what a module keeps between them belongs to its loop
         running = task.fn(*(() if task.context == "none" else (AsyncContext(job, attempt),)), **kwargs)

@@ -21,6 +21,7 @@ from samecommit.runtime.threads import ThreadPool
 from samecommit.signals import HandlerAbandoned, JobFailed, PolicyBroken, Signals
 from samecommit.storage.link import Row
 from samecommit.worker.attempt import Attempt, Host, StopReason
+from samecommit.worker.frameworks import between_jobs
 from samecommit.worker.verdict import (
     GIVE_BACK,
     NO_PAYLOAD,
@@ -222,7 +223,8 @@ class Executor:
             try:
                 kwargs = task.codec.decode(attempt.row[_PAYLOAD])
                 args = () if task.context == "none" else (Context(attempt.job, attempt),)
-                value = within.run(task.fn, *args, **kwargs)
+                with between_jobs():
+                    value = within.run(task.fn, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - see the module's first lines
                 tell, end = self._raised, error
             else:
