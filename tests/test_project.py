@@ -192,20 +192,27 @@ IMPORT = """
 import json, sys, time
 before = set(sys.modules)
 started = time.perf_counter()
+import asyncio, decimal, importlib.resources, inspect, ipaddress, msgspec, uuid
+others = time.perf_counter() - started
 import samecommit
 seconds = time.perf_counter() - started
-print(json.dumps({"seconds": seconds, "modules": sorted({name.partition(".")[0] for name in set(sys.modules) - before})}))
+print(json.dumps({"seconds": seconds, "others": others, "modules": sorted({name.partition(".")[0] for name in set(sys.modules) - before})}))
 """
+
+
+def is_fast(run: dict[str, Any]) -> bool:
+    """Whether it took a tenth of a second, or on a slow machine less than what it needs of the standard library."""
+    return bool(run["seconds"] <= 0.1 or run["seconds"] - run["others"] <= 0.9 * run["others"])
 
 
 def test_the_package_imports_fast_and_alone() -> None:
     runs: list[dict[str, Any]] = []
-    while len(runs) < 20 and not any(run["seconds"] <= 0.1 for run in runs):  # a busy machine makes some of them slow
+    while len(runs) < 20 and not any(map(is_fast, runs)):  # a busy machine makes some of them slow
         done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
         runs.append(json.loads(done.stdout))
     assert "samecommit" in runs[0]["modules"]
     assert not OPTIONAL & set(runs[0]["modules"])
-    assert min(run["seconds"] for run in runs) <= 0.1
+    assert any(map(is_fast, runs)), runs
 
 
 # ----------------------------------------------------------------------------------------------------------------- SQL
