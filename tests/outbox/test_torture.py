@@ -5,7 +5,6 @@ known: 1 to the row's last number, for each key. A rolled back transaction gives
 """
 
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -110,7 +109,8 @@ class Relays:
 
     def _one(self) -> subprocess.Popen[bytes]:
         self._seed += 1
-        return subprocess.Popen([sys.executable, RELAY, self.dsn, self.directory, str(self._seed), str(self.trouble)])
+        command = [sys.executable, str(RELAY), self.dsn, str(self.directory), str(self._seed), str(self.trouble)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE)
 
     def _kill(self) -> None:
         """Kill the older relay once something has been delivered since the last time, or after a while without."""
@@ -124,7 +124,7 @@ class Relays:
             victim = self._living.pop(0)
             assert victim.poll() is None, "a relay died by itself"
             victim.kill()
-            victim.wait()
+            victim.communicate()
             self.kills += 1
             self._living.append(self._one())
 
@@ -147,9 +147,12 @@ class Relays:
         """End them properly."""
         self.calm()
         for process in self._living:
+            assert process.stdout is not None
+            process.stdout.readline()  # the last one may not have begun to listen
             process.terminate()
         for process in self._living:
-            assert process.wait(30) in {0, -signal.SIGTERM}  # the last one may not have begun to listen
+            process.communicate(timeout=30)
+            assert process.returncode == 0
 
 
 @dataclass

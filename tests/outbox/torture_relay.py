@@ -82,6 +82,7 @@ def application(dsn: str, directory: Path, seed: int, trouble: float) -> App:
 async def main() -> None:
     relay = application(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])).relay()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, relay.stop)
+    print("listening", flush=True)
     await relay.run()
 
 

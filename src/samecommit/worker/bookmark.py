@@ -49,9 +49,7 @@ class Lane:
     bookmark: int = 0
     is_behind: bool = False  # the last claim that came here was full before the lane was at its end
     is_passed: bool = False  # there was a backlog, and a forward claim found no more of it
-    is_open: bool = (
-        False  # there was more, touched by somebody and free: a mass update that was rolled back, for instance
-    )
+    is_open: bool = False  # there was more, touched and free: by a mass update that was rolled back, for instance
 
     @property
     def sure(self) -> int:
@@ -181,9 +179,8 @@ class Bookmarks:
                 self._raise(lane, reached, mode, is_last=is_last)
             lane.bookmark = max(lane.bookmark, reached)
             if mode == "full" and is_last and 0 < reached < lane.low:
-                lane.low = lane.near = lane.bookmark = (
-                    reached  # whatever had let the marks pass a roomful may have hidden more
-                )
+                # whatever had let the marks pass a roomful may have hidden more
+                lane.low = lane.near = lane.bookmark = reached
             lane.is_open = is_last and (lane.is_open or (lane.is_passed and mode != "forward"))
             lane.is_passed = mode == "forward" and lane.is_behind and not is_last
             lane.is_behind = is_last
