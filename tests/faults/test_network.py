@@ -108,7 +108,8 @@ def told(member: Member, since: float) -> dict[str, float]:
     seen: dict[str, float] = {}
     for line in member.lines("trouble"):
         if line["at"] >= since:
-            seen.setdefault(line["service"].split()[0], line["at"] - since)
+            service = line["service"].split()[0].removesuffix("s")  # one chore, or the connection of all chores
+            seen.setdefault(service, line["at"] - since)
     return seen
 
 

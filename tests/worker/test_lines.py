@@ -400,6 +400,32 @@ async def test_what_waits_behind_long_jobs_is_left_to_other_workers(
     assert jobs.value("SELECT count(*) FROM $.attempts WHERE outcome <> 'done'") == 0
 
 
+async def test_jobs_of_a_dead_worker_take_all_the_slots_that_end_together(
+    app: App, jobs: Jobs, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slots that end within milliseconds are filled by claims of one job each, and there is no time to look back again."""
+    order: list[int] = []
+
+    @app.task()
+    async def work(ctx: AsyncContext) -> None:
+        order.append(ctx.job.id)
+        await asyncio.sleep(0.3)
+
+    dead = Actor(conn).register()
+    lost = enqueue(jobs, 8)
+    assert len(dead.claim()) == 8
+    enqueue(jobs, 80)
+    async with running_worker(app, concurrency=8, chores=False) as worker:
+        room = worker.executor.room
+        monkeypatch.setattr(worker.executor, "room", lambda: min(1, room()))
+        await until(lambda: len(order) >= 24)
+        dead.die()
+        reap(conn)
+        await until(lambda: set(lost) <= set(order), timeout_seconds=10)
+    first, last = min(map(order.index, lost)), max(map(order.index, lost))
+    assert last - first < 16, "in one turn of the slots, or two if it came in the middle of one"
+
+
 async def test_jobs_of_a_dead_worker_start_before_the_backlog_and_in_their_order(
     app: App, jobs: Jobs, conn: psycopg.Connection[Any]
 ) -> None:

@@ -74,7 +74,7 @@ class Claimer:
         self._old_xid = self._soon_old_xid = self._xmax = 0
         self._look_back_seconds = self._deep_seconds = _LOOK_BACK_SECONDS
         self._full_look_at = clock() + _QUICK_FULL_LOOK_SECONDS * random.random()
-        self._is_caught_up = True
+        self._is_caught_up, self._has_more_behind = True, False
         self._sampled = self._precise_at = -1e9
         self._look_seconds = 0.0
         self._has_new_lanes = False
@@ -174,7 +174,8 @@ class Claimer:
             return "full"
         if now - self._looked_deep >= self._deep_seconds and self._marks.is_split:
             return "deep"
-        if self._is_caught_up or now - self._looked_back >= self._look_back_seconds:
+        is_due = now - self._looked_back >= self._look_back_seconds
+        if is_due or self._is_caught_up or self._has_more_behind:
             return "look-back"
         return "forward"
 
@@ -211,6 +212,8 @@ class Claimer:
     def _looked(self, mode: Mode, began: float, *, is_complete: bool) -> None:
         self._looked_back = self._clock()
         seconds = self._looked_back - began
+        # what was behind the bookmark filled the room: the next slots are for the rest of it
+        self._has_more_behind = not is_complete and seconds < _DEAR_SECONDS
         if mode == "full":
             # what somebody's lock let it pass over is behind the marks, so it comes soon where it is quick; under a pinned
             # horizon it walks over all that was claimed since: not once more than needed, at most a hundredth of the time
