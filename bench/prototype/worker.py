@@ -2,6 +2,7 @@
 
 No lease table, retries, errors, priorities or shutdown: a yardstick, not a start.
 Usage: PROTO_DSN=postgresql://… python worker.py [jobs] [concurrency] [batch]
+       PROTO_SCHEMA names its schema, which it drops and makes anew; proto when not given
        PROTO_DSN=… python worker.py --steady SECONDS [--pinned]   (a producer process keeps it fed)
 """
 
@@ -11,6 +12,7 @@ import multiprocessing as mp
 import os
 import pathlib
 import random
+import re
 import sys
 import time
 
@@ -19,8 +21,16 @@ import psycopg
 import uvloop
 
 DSN = os.environ["PROTO_DSN"]
+SCHEMA = os.environ.get("PROTO_SCHEMA", "proto")
 PAYLOAD = json.dumps({"submission_id": 12345, "email": "someone@example.com", "note": "x" * 60})
-CLAIM = """
+
+
+def here(text: str) -> str:
+    """Return a statement for the schema that was named."""
+    return re.sub(r"\bproto\b", SCHEMA, text)
+
+
+CLAIM = here("""
 WITH claimed AS (
     UPDATE proto.job
     SET claim_id = %s, claims = claims + 1, claimed_at = now()
@@ -32,8 +42,8 @@ WITH claimed AS (
 recorded AS (
     INSERT INTO proto.claim (claim_id, lease_id, ids) SELECT %s, 1, array_agg(id) FROM claimed HAVING count(*) > 0)
 SELECT id, pos, kind, claims, payload FROM claimed
-"""
-FINISH = """
+""")
+FINISH = here("""
 WITH finished AS (
     DELETE FROM proto.job WHERE ctid = ANY (ARRAY(
         SELECT mine.ctid FROM unnest(%s::bigint[], %s::bigint[]) AS wanted (id, claim_id)
@@ -43,8 +53,9 @@ WITH finished AS (
     RETURNING id, queue_id, priority, kind, run_at, created_at, claims, claimed_at, last_error, meta, payload)
 INSERT INTO proto.history
 SELECT id, queue_id, priority, kind, 1, run_at, created_at, claims, claimed_at, now(), last_error, meta, payload FROM finished
-"""
-FORGET = "DELETE FROM proto.claim WHERE claim_id = ANY (%s::bigint[])"
+""")
+FORGET = here("DELETE FROM proto.claim WHERE claim_id = ANY (%s::bigint[])")
+FILL = here("INSERT INTO proto.job (payload) SELECT %s::jsonb FROM generate_series(1, %s)")
 SESSION = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
 decode = msgspec.json.Decoder().decode
 finished = mp.Value("q", 0)
@@ -128,7 +139,7 @@ def producer(seconds: float) -> None:
     conn, sent, start = psycopg.connect(DSN, autocommit=True), 0, time.time()
     while time.time() - start < seconds:
         if sent - finished.value < 3000:
-            conn.execute("INSERT INTO proto.job (payload) SELECT %s::jsonb FROM generate_series(1, 2000)", (PAYLOAD,))
+            conn.execute(FILL, (PAYLOAD, 2000))
             sent += 2000
         else:
             time.sleep(0.002)
@@ -136,7 +147,7 @@ def producer(seconds: float) -> None:
 
 def main() -> None:
     with psycopg.connect(DSN, autocommit=True) as conn:
-        conn.execute(pathlib.Path(__file__).with_name("job.sql").read_text())
+        conn.execute(here(pathlib.Path(__file__).with_name("job.sql").read_text()))
         if "--steady" in sys.argv:
             seconds = float(sys.argv[sys.argv.index("--steady") + 1])
             pin = psycopg.connect(DSN)
@@ -148,13 +159,13 @@ def main() -> None:
             uvloop.run(Worker(1000, 200).run(seconds))
             feeder.join()
             print(
-                conn.execute("SELECT pg_size_pretty(pg_total_relation_size('proto.job'))").fetchone()[0],
+                conn.execute(here("SELECT pg_size_pretty(pg_total_relation_size('proto.job'))")).fetchone()[0],
                 "hot table and indexes",
             )
             return
         jobs, concurrency, batch = list(map(int, sys.argv[1:])) + [200_000, 1000, 500][len(sys.argv) - 1 :]
-        conn.execute("INSERT INTO proto.job (payload) SELECT %s::jsonb FROM generate_series(1, %s)", (PAYLOAD, jobs))
-        conn.execute("VACUUM ANALYZE proto.job")
+        conn.execute(FILL, (PAYLOAD, jobs))
+        conn.execute(here("VACUUM ANALYZE proto.job"))
     uvloop.run(Worker(concurrency, batch).run())
 
 

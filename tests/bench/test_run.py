@@ -75,8 +75,21 @@ def test_each_measurement_works_on_a_database_of_its_user(dsn: str, tmp_path: Pa
     assert report.rows and not schemas(dsn)
 
 
+def test_an_interrupted_run_is_not_complete(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("samecommit.bench.depth.idle_lanes", interrupted)
+    report = run(["lanes"], dsn=dsn, factor=0.01, console=Console(file=io.StringIO()))
+    assert (report.is_interrupted, report.is_complete) == (True, False)
+    assert not schemas(dsn)
+
+
 @pytest.mark.slow
-def test_an_interruption_shows_what_there_is_and_leaves_nothing(dsn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_shows_what_there_is_and_leaves_nothing(
+    dsn: str, tmp_path: Path, number: signal.Signals
+) -> None:
     rows = tmp_path / "rows.json"
     command = [sys.executable, "-m", "samecommit", "bench", "lanes", "polling", "--dsn", dsn, "--json", str(rows)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}) as bench:
@@ -85,7 +98,8 @@ def test_an_interruption_shows_what_there_is_and_leaves_nothing(dsn: str, tmp_pa
                 "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'samecommit claim%'"
             ).fetchone():
                 assert bench.poll() is None
-        bench.send_signal(signal.SIGTERM)
+        bench.send_signal(number)
         out, _ = bench.communicate(timeout=60)
+    assert bench.returncode == 130
     assert "empty look at 50 queues" in out and "interrupted" in out
     assert json.loads(rows.read_text())["rows"] and not schemas(dsn)

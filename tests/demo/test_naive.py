@@ -14,7 +14,7 @@ from samecommit.demo.model_client import ModelClient
 from samecommit.demo.model_stub import ModelStub
 from samecommit.demo.naive.broker import Broker
 from samecommit.demo.naive.importer import import_leads
-from samecommit.demo.naive.run import NaiveInput, NaiveProgress, run_naive
+from samecommit.demo.naive.run import NaiveInput, NaiveProgress, run_naive, work_seconds
 from samecommit.demo.naive.store import NaiveStore
 from samecommit.demo.naive.worker import NaiveWorker
 from samecommit.demo.stub import Request
@@ -145,3 +145,12 @@ def test_a_worker_killed_with_messages_in_its_hands_loses_them(dsn: str, tmp_pat
     assert not result.audit.is_clean
     lost_or_forgotten = result.audit.count("lost") + result.audit.count("unexplained")
     assert result.audit.count("delivered") + lost_or_forgotten == 120
+
+
+@pytest.mark.parametrize(("per_second", "least"), [(0.0, 1000), (120.0, 1000), (5.0, 4000)])
+def test_a_large_file_has_the_time_that_its_leads_take(tmp_path: Path, per_second: float, least: float) -> None:
+    emails = frozenset(f"{number}@b.example" for number in range(20_000))
+    given = NaiveInput(
+        dsn="", leads=tmp_path, emails=emails, order="commit-first", folder=tmp_path, per_second=per_second
+    )
+    assert work_seconds(given) >= least

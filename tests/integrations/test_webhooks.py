@@ -58,6 +58,16 @@ async def test_what_is_no_cloudevent_is_known_by_the_webhooks_id() -> None:
     assert take.got[0].message == Message(source="webhook", id="m1")
 
 
+async def test_what_has_an_id_and_a_source_but_is_no_cloudevent_is_known_by_the_webhooks_id() -> None:
+    take, known = Taking(), list[Message]()
+    for number, status in enumerate(("paid", "refunded")):
+        body = b'{"id": 42, "source": "checkout", "status": "%s"}' % status.encode()
+        headers = sign(f"m{number}", int(time.time()), body, [SECRET])
+        assert await posted(WebhookReceiver([SECRET], take, source="shop"), body, headers) == 204
+        known.append(take.got[-1].message)
+    assert known == [Message(source="shop", id="m0"), Message(source="shop", id="m1")]
+
+
 @pytest.mark.parametrize(
     ("body", "sign_it", "method", "status"),
     [

@@ -263,6 +263,15 @@ def test_a_message_is_read_from_json() -> None:
             Message.of_json(document)
 
 
+def test_an_attribute_that_is_null_counts_as_missing() -> None:
+    # in the JSON format an attribute that is not set may be a null
+    message = Message.of_json(b'{"id": "e1", "source": "/s", "partitionkey": null, "lognumber": null, "replay": null}')
+    assert message == Message(source="/s", id="e1")
+    for document in (b'{"id": null, "source": "/s"}', b'{"id": "e1", "source": null}'):
+        with pytest.raises(PayloadError, match="no attribute"):
+            Message.of_json(document)
+
+
 def test_numbers_that_are_none_count_as_missing() -> None:
     message = Message.of({"id": "e1", "source": "/s", "lognumber": "-1", "replay": "x"})
     assert message == Message(source="/s", id="e1")

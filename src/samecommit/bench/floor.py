@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from samecommit.bench.place import Place
@@ -25,8 +26,12 @@ def is_here() -> bool:
 
 
 def prototype_drain(place: Place, report: Report, jobs: int, *, name: str = "prototype") -> float:
-    """Drain with the prototype and return its jobs/s."""
-    rate = _rate(_run(place, "worker.py", str(jobs), "1000", "500"))
+    """Drain with the prototype, in a scratch schema of its own that is dropped, and return its jobs/s."""
+    scratch = replace(place, schema=f"{place.schema}_prototype")
+    try:
+        rate = _rate(_run(scratch, "worker.py", str(jobs), "1000", "500"))
+    finally:
+        scratch.drop()
     report.add("drain", name, rate, "jobs/s")
     return rate
 
@@ -34,7 +39,7 @@ def prototype_drain(place: Place, report: Report, jobs: int, *, name: str = "pro
 def _run(place: Place, script: str, *arguments: str) -> str:
     done = subprocess.run(  # noqa: S603 - our own script
         [sys.executable, str(_FOLDER / script), *arguments],
-        env={**os.environ, "PROTO_DSN": place.dsn},
+        env={**os.environ, "PROTO_DSN": place.dsn, "PROTO_SCHEMA": place.schema},
         capture_output=True,
         text=True,
         check=False,

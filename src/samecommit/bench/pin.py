@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from psycopg import sql
 
 from samecommit.bench.latency import pinned
@@ -26,9 +28,7 @@ def pinned_rate(place: Place, report: Report, *, rate: int = 30_000, seconds: in
         sent = feeder.result()["sent"]
         done = worker.result(stop=True)
         disk = _job_bytes(place) - before
-    counts = [count for _, count in per_second(done["per_second"])][1 : seconds - 1]
-    windows = [counts[n : n + _WINDOW_SECONDS] for n in range(0, len(counts) - _WINDOW_SECONDS + 2, _WINDOW_SECONDS)]
-    shares = [sum(window) / len(window) / rate for window in windows if len(window) >= _WINDOW_SECONDS - 2]
+    shares = [mean / rate for mean in windows([count for _, count in per_second(done["per_second"])], seconds)]
     name = f"pinned {seconds} s at {rate:,}/s"
     report.add("pinned", f"{name}, offered", sent / seconds, "jobs/s", bar=0.98 * rate)
     report.add("pinned", f"{name}, first window", shares[0], "x")
@@ -36,6 +36,17 @@ def pinned_rate(place: Place, report: Report, *, rate: int = 30_000, seconds: in
     report.add("pinned", f"{name}, last window", shares[-1], "x")
     report.add("pinned", f"{name}, disk until the pin ends", disk / max(sent, 1), "B/job")
     report.plots[name] = Plot(points=per_second(done["per_second"]), y="jobs a second")
+
+
+def windows(counts: Sequence[float], seconds: int) -> list[float]:
+    """Return the means of the windows of so many seconds, without the first and the last one, which are not whole.
+
+    The last window may be two seconds short. A second without a count is one in which nothing was done: a worker that stands
+    still tells nothing.
+    """
+    whole = [*counts, *[0.0] * seconds][1 : seconds - 1]
+    parts = [whole[n : n + _WINDOW_SECONDS] for n in range(0, len(whole), _WINDOW_SECONDS)]
+    return [sum(part) / len(part) for part in parts if len(part) >= _WINDOW_SECONDS - 2]
 
 
 def pinned_drain(place: Place, report: Report, *, jobs: int = 3_000_000) -> None:
@@ -50,10 +61,11 @@ def pinned_drain(place: Place, report: Report, *, jobs: int = 3_000_000) -> None
         disk = _job_bytes(place) - before
     counts = [count for _, count in per_second(done["per_second"])]
     counts = counts[1:-1] or counts  # the first and the last second are not whole
-    first, last = (sum(part) / len(part) for part in (counts[:_WINDOW_SECONDS], counts[-_WINDOW_SECONDS:]))
+    width = max(1, min(_WINDOW_SECONDS, len(counts) // 2))  # of a small scale, so that the two do not overlap
+    first, last = (sum(part) / len(part) for part in (counts[:width], counts[-width:]))
     name = f"drain of {jobs:,} under one pin"
-    report.add("pinned", f"{name}, first {_WINDOW_SECONDS} s", first, "jobs/s")
-    report.add("pinned", f"{name}, last {_WINDOW_SECONDS} s", last, "jobs/s", bar=45_000)
+    report.add("pinned", f"{name}, first {width} s", first, "jobs/s")
+    report.add("pinned", f"{name}, last {width} s", last, "jobs/s", bar=45_000)
     report.add("pinned", f"{name}, last / first", last / first, "x", bar=0.60)
     report.add("pinned", f"{name}, table and indexes when filled", filled / jobs, "B/job")
     report.add("pinned", f"{name}, table and indexes when drained", disk / jobs, "B/job")

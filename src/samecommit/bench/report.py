@@ -52,13 +52,17 @@ def _nobody(_share: float, _what: str) -> None: ...
 
 @dataclass(slots=True)
 class Report:
-    """What was measured, and where; ``watch`` is told how far the present measurement is, ``is_complete`` is lost by a failure."""
+    """What was measured, and where; ``watch`` is told how far the present measurement is.
+
+    ``is_complete`` is lost by a failure and by an interruption.
+    """
 
     place: dict[str, Any] = field(default_factory=dict[str, Any])
     rows: list[Row] = field(default_factory=list[Row])
     plots: dict[str, Plot] = field(default_factory=dict[str, Plot])
     watch: Callable[[float, str], None] = _nobody
     is_complete: bool = True
+    is_interrupted: bool = False
 
     def step(self, share: float, what: str) -> None:
         """Tell that this share (0 to 1) of the present measurement is over, and what comes now."""

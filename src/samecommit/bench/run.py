@@ -157,6 +157,7 @@ def run(
                 report.step(1.0, "")
                 _write(report, json_path, plots)
         except KeyboardInterrupt:
+            report.is_complete, report.is_interrupted = False, True
             console.print("interrupted: what was measured so far")
             _write(report, json_path, plots)
     show(report, console)

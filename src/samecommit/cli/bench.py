@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from samecommit.cli.failure import Exit
+
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[MEASUREMENT]...")
@@ -23,7 +25,7 @@ import click
 @click.option("--yes", is_flag=True, help="Measure although other sessions work on the server.")
 def bench(
     names: tuple[str, ...], dsn: str | None, json_path: Path | None, plots: Path | None, scale: float, *, yes: bool
-) -> None:
+) -> int:
     """Measure rates, latencies and costs, beside the floor in the same run.
 
     Without a name: drain, latency, late, enqueue, pinned, handlers, payloads, strangers, lanes. `all` runs everything, which
@@ -38,11 +40,15 @@ def bench(
     depth           claims at 30 million rows       emit            commits/s with an emit
     outbox          reading and delivering events   outbox-backlog  10 million events, twice
 
-    It may be interrupted at any time: what was measured is shown and written, and the scratch schema goes.
+    It may be interrupted at any time: what was measured is shown and written, and the scratch schema goes. The exit status
+    is 130 then, and 1 when a measurement failed.
     """  # noqa: D301 - click's mark of a paragraph that keeps its lines
     from samecommit.bench.run import run
+    from samecommit.worker.supervisor import stop_signals
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in stop_signals():
+        signal.signal(number, signal.default_int_handler)
     report = run(names, dsn=dsn, json_path=json_path, plots=plots, factor=scale, may_disturb=yes)
-    if not report.is_complete:
-        raise SystemExit(1)
+    if report.is_interrupted:
+        return Exit.INTERRUPTED
+    return Exit.OK if report.is_complete else Exit.FAILED

@@ -61,7 +61,12 @@ class Received:
 
     @property
     def message(self) -> Message:
-        """What an inbox knows it by: the event's own identity, or the webhook's when it is no CloudEvent."""
+        """What an inbox knows it by: the event's own identity, or the webhook's when it is no CloudEvent.
+
+        Another body may have an ``id`` and a ``source`` as well, which need not be other ones with each message.
+        """
+        if self.event.get("specversion") is None:
+            return Message(source=self.source, id=self.id)
         try:
             return Message.of(self.event)
         except PayloadError:
@@ -74,6 +79,7 @@ class WebhookReceiver:
     Args:
         secrets: any of them will do: ``whsec_...``, ``env:NAME`` or ``file:/path``; looked up at each request.
         handle: called with each verified webhook; what it raises makes the sender try again.
+        source: what to call the sender when its events are no CloudEvents: another name for each sender.
         max_bytes: of a body.
         tolerance_seconds: how far its time may be from now.
         clock: seconds since 1970.
@@ -87,11 +93,12 @@ class WebhookReceiver:
         secrets: Sequence[str],
         handle: Callable[[Received], Awaitable[None]],
         *,
+        source: str = "webhook",
         max_bytes: int = _MOST_BYTES,
         tolerance_seconds: float = TOLERANCE_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._secrets, self._handle = tuple(secrets), handle
+        self._secrets, self._handle, self._source = tuple(secrets), handle, source
         self._most, self._tolerance, self._clock = max_bytes, tolerance_seconds, clock
         for secret in self._secrets:
             if not secret.startswith(("env:", "file:")):
@@ -118,7 +125,8 @@ class WebhookReceiver:
             return await _answer(send, 401, str(error))
         except msgspec.DecodeError:
             return await _answer(send, 400, "the body is no JSON object")
-        return await self._take(Received(id=message_id, event=event, body=body, headers=headers), send)
+        received = Received(id=message_id, event=event, body=body, headers=headers, source=self._source)
+        return await self._take(received, send)
 
     async def _take(self, received: Received, send: Send) -> None:
         try:

@@ -54,13 +54,13 @@ class Message:
 
         Args:
             attributes: by name, also with the prefix that a transport gives them (``ce_id``, ``ce-id``, ``cloudEvents_id``);
-                values are text or bytes. Others may be among them. Those of ``ce-…`` are percent-encoded, as the bindings
-                for NATS and HTTP ask for, and are decoded.
+                values are text or bytes, and None is as if it were not there. Others may be among them. Those of ``ce-…`` are
+                percent-encoded, as the bindings for NATS and HTTP ask for, and are decoded.
 
         Raises:
             PayloadError: source or id is missing.
         """
-        found = {_plain(name): _text(name, value) for name, value in attributes.items()}
+        found = {_plain(name): _text(name, value) for name, value in attributes.items() if value is not None}
         for name in ("source", "id"):
             if not found.get(name):
                 raise PayloadError(f"the message has no attribute {name!r}, so it is no CloudEvent", f"$.{name}")

@@ -19,6 +19,7 @@ from samecommit.demo.naive.store import NaiveStore
 from samecommit.demo.services import start_services
 
 LOOK_SECONDS = 0.05
+SLOWEST_PER_SECOND = 20  # leads that the workers manage at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +69,16 @@ Watcher = Callable[[NaiveProgress], None]
 def run_naive(given: NaiveInput, *, watch: Watcher = lambda _: None, timeout_seconds: float = 120.0) -> NaiveResult:
     """Run one order from the first lead to the last message, with the kill half-way.
 
+    Args:
+        given: what it works on.
+        watch: told how far it is.
+        timeout_seconds: how long it may take, beside what its leads take (`work_seconds`).
+
     Raises:
         ChildError: a process did not start, failed, or did not end in time.
     """
     store = NaiveStore(f"naive_{given.order.replace('-', '_')}")
-    deadline = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + timeout_seconds + work_seconds(given)
     with ExitStack() as stack:
         conn = stack.enter_context(psycopg.connect(given.dsn, autocommit=True))
         store.create(conn)
@@ -102,6 +108,11 @@ def run_naive(given: NaiveInput, *, watch: Watcher = lambda _: None, timeout_sec
         watch(_look(crew, store, conn))
         result = audit(given.emails, store.lead_rows(conn), store.job_rows(conn), list(services.crm.contacts()))
         return NaiveResult(audit=result, early=store.count_early(conn))
+
+
+def work_seconds(given: NaiveInput) -> float:
+    """Return how long the leads take at most, at the pace at which they arrive or are worked off."""
+    return len(given.emails) / min(given.per_second or SLOWEST_PER_SECOND, SLOWEST_PER_SECOND)
 
 
 def _watch(
