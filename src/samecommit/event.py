@@ -110,6 +110,11 @@ class StoredEvent(Event, frozen=True, kw_only=True):
         """What to give a destination that drops repeats; a replay has its own, or it would be dropped too."""
         return f"{self.id}:r{self.replay}" if self.replay else self.id
 
+    @property
+    def identity(self) -> str:
+        """Its `dedupe_id` with its source: ids are unique within a source, and a log may have several."""
+        return f"{self.source}\n{self.dedupe_id}"  # a line break is in neither
+
     def attributes(self) -> dict[str, str]:
         """Return the CloudEvents attributes as text, with the places in the order and what kind of repeat it may be.
 

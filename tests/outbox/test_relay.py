@@ -386,6 +386,18 @@ async def test_an_unsure_look_is_repeated_and_sends_nothing(dsn: str, conn: Conn
         assert sink.numbers == [a]
 
 
+@pytest.mark.parametrize(("settle", "turns"), [(50.0, 1), (0.0, 12)], ids=["to be settled", "unsure again and again"])
+async def test_a_relay_that_waits_for_an_answer_keeps_its_lease(
+    dsn: str, conn: Conn, settle: float, turns: int
+) -> None:
+    (a,) = emit(conn, None)
+    sink = Readable(first_time(Doubt("cut off"), a), idempotency=ReadBack(settle), says=lambda _: Unsure())
+    async with Stage(dsn, sink, lease_seconds=30.0) as stage:
+        await stage.run()
+        assert max([await stage.later(0.5), *[await stage.later(60.0) for _ in range(turns - 1)]]) <= 10.0
+        assert sink.taken == []
+
+
 async def test_after_a_crash_a_readable_destination_is_looked_at_first(dsn: str, conn: Conn) -> None:
     numbers = emit(conn, "a", 3)
     sink = Readable(idempotency=ReadBack(0.0), keeps_key_order=True)

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from samecommit.event import Position, StoredEvent
-from samecommit.outbox.outcomes import Delivered, Duplicate
+from samecommit.outbox.courier import Courier
+from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Found, NotFound
 from samecommit.outbox.sink import Target
 from samecommit.outbox.sinks.file import File
 from samecommit.outbox.sinks.stdout import Stdout
@@ -158,3 +159,28 @@ async def test_a_table_takes_nothing_twice(dsn: str, conn: psycopg.Connection[An
     rows = conn.execute("SELECT id, replay, attributes ->> 'source' FROM copied.event ORDER BY arrival").fetchall()
     assert [row[:2] for row in rows] == [("id 1", 0), ("id 2", 0), ("id 3", 0), ("id 4", 0), ("id 9", 0), ("id 1", 1)]
     assert {row[2] for row in rows} == {"/shop"}
+
+
+@pytest.mark.pg15
+async def test_a_table_takes_events_of_one_id_from_several_sources(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    sink = Table(dsn)
+    await sink.connect(TARGET)
+    batch = [event(1, id="7"), event(2, id="7", source="/billing")]
+    assert await sink.send(batch) == [Delivered(), Delivered()]
+    found = await sink.find_existing([*batch, event(3, id="7", source="/parcels")])
+    assert found == [Found("7"), Found("7"), NotFound()]
+    await sink.close()
+    assert conn.execute("SELECT source FROM copied.event ORDER BY arrival").fetchall() == [("/shop",), ("/billing",)]
+
+
+@pytest.mark.pg15
+async def test_a_table_whose_position_was_removed_does_not_say_that_it_has_an_event(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    courier = Courier(Table(dsn), TARGET, 5.0)
+    assert await courier.send([event(1)]) == [Delivered()]
+    conn.execute("TRUNCATE copied.event, copied.position")
+    assert [type(it) for it in await courier.send([event(2)])] == [DestinationDown]
+    assert await courier.send([event(2)]) == [Delivered()]
+    await courier.close()
+    assert conn.execute("SELECT id FROM copied.event").fetchall() == [("id 2",)]

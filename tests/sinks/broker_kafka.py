@@ -63,7 +63,12 @@ class KafkaBroker(Broker):
     def sink(self) -> KafkaTopic:
         quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "fetch.wait.max.ms": 10}
         return KafkaTopic(
-            self._direct, self.name, transactional=self.is_transactional, timeout_seconds=2.0, config=quick
+            self._direct,
+            self.name,
+            transactional=self.is_transactional,
+            timeout_seconds=2.0,
+            settle_seconds=2.0,
+            config=quick,
         )
 
     async def received(self) -> list[Got]:

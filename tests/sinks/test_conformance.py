@@ -208,6 +208,20 @@ async def test_a_look_finds_what_is_there_and_nothing_else(broker: Broker) -> No
         assert [type(it) for it in await sink.find_existing(absent)] == [NotFound, NotFound]
 
 
+async def test_ids_are_unique_within_their_source_only(broker: Broker) -> None:
+    (first,) = events(1, id="7", source="/orders")
+    (second,) = events(1, first=2, id="7", source="/invoices")
+    late = msgspec.structs.replace(second, number=3, position=None, source="/parcels")
+    async with connected(broker) as sink:
+        assert is_success((await sink.send([first]))[0])
+        if isinstance(sink, ReadBackSink):
+            assert [type(it) for it in await sink.find_existing([first, second])] == [Found, NotFound]
+        for event in (second, late, msgspec.structs.replace(late, number=4, source="/returns")):
+            assert [type(o) for o in await sink.send([event])] == [Delivered]
+        sources = [got.attributes["source"] for got in await broker.received()]
+    assert sorted(sources) == ["/invoices", "/orders", "/parcels", "/returns"]
+
+
 async def test_another_destination_and_shard_have_positions_of_their_own(broker: Broker) -> None:
     async with connected(broker) as sink:
         if not (isinstance(sink, PositionSink) and holds_position(sink)) or broker.owns_its_place:

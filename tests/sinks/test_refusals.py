@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aio_pika
@@ -20,7 +21,7 @@ from samecommit.errors import DependencyMissing
 from samecommit.event import StoredEvent
 from samecommit.outbox.courier import Courier
 from samecommit.outbox.outcomes import Delivered, DestinationDown, Doubt, Outcome, Retry, Throttled
-from samecommit.outbox.sink import Sink
+from samecommit.outbox.sink import ReadBack, Sink
 from samecommit.outbox.sinks.kafka import KafkaTopic
 from samecommit.outbox.sinks.nats import NatsStream
 from samecommit.outbox.sinks.needed import needed
@@ -166,6 +167,23 @@ async def test_nats_a_missing_stream_is_told(started: Start) -> None:
         assert "stream not found" in outcome.reason
 
 
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+async def test_nats_a_stream_that_drops_what_was_read_is_refused(started: Start, retention: str) -> None:
+    broker = broker_of("nats", started)
+    async with opened(broker):
+        admin = await nats.connect(f"nats://127.0.0.1:{broker.server.port}")
+        name = f"{broker.name}-{retention}"
+        await admin.jetstream().add_stream(name=name, subjects=[f"{name}.>"], retention=retention)
+        await admin.close()
+        url = f"nats://127.0.0.1:{broker.server.port}"
+        for owns in (False, True):
+            courier = Courier(NatsStream(url, name, subject=f"{name}.{{type}}", owns_stream=owns), TARGET, 5.0)
+            (outcome,) = await courier.send(events(1))
+            await courier.close()
+            assert isinstance(outcome, DestinationDown)
+            assert f"has retention '{retention}'" in outcome.reason
+
+
 async def test_nats_a_stream_that_is_not_owned_is_refused(started: Start) -> None:
     broker = broker_of("nats", started)
     async with connected(broker) as sink:
@@ -222,6 +240,13 @@ async def test_kafka_what_a_broker_answers(mock: MockKafka, codes: list[int], ki
         assert kinds(await sink.send(events(1))) == ["Delivered"]
         mock.fail_produce(*codes)
         assert kinds(await sink.send(events(1, first=2))) == [kind]
+
+
+def test_kafka_is_looked_into_when_a_silent_replica_has_been_taken_out() -> None:
+    way = KafkaTopic("x:1", "t").traits.idempotency
+    assert isinstance(way, ReadBack)
+    assert way.settle_seconds >= 1.5 * 30.0, "replica.lag.time.max.ms, looked at every half of it"
+    assert KafkaTopic("x:1", "t", settle_seconds=1.0).traits.idempotency == ReadBack(1.0)
 
 
 async def test_kafka_a_broker_that_goes_silent_leaves_a_doubt(mock: MockKafka) -> None:
@@ -380,6 +405,49 @@ def test_sqs_and_sns_complain_of_what_they_could_never_take() -> None:
     assert "XML" in (queue.complaint(noxml) or "")
 
 
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", "application/vnd.shop+json", "application/json"]
+)
+def test_sqs_and_sns_look_at_json_of_every_name(content_type: str) -> None:
+    (noxml,) = events(1, data='"\uffff"'.encode(), content_type=content_type)
+    assert "XML" in (SqsQueue("https://queue/x").complaint(noxml) or "")
+
+
+def test_sqs_and_sns_measure_what_is_not_json_as_base64() -> None:
+    (lines,) = events(1, data=b"x" * 900_000, content_type="application/x-ndjson")
+    (binary,) = events(1, data=b"\xef\xbf\xbf", content_type="application/x-ndjson")
+    queue = SqsQueue("https://queue/x")
+    assert len(lines.structured()) > 1_048_576
+    assert "do not fit" in (queue.complaint(lines) or "")
+    assert queue.complaint(binary) is None
+
+
+@pytest.mark.parametrize("changes", [{"subject": "\uffff"}, {"key": "\ufffe"}, {"extensions": {"tenant": "\uffff"}}])
+def test_sqs_and_sns_complain_of_attributes_that_xml_cannot_hold(changes: dict[str, Any]) -> None:
+    (event,) = events(1, **changes)
+    assert "attributes" in (SqsQueue("https://queue/x").complaint(event) or "")
+
+
+class Small(SqsQueue):
+    """A queue of a service that takes less at once than is known here."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__("https://queue/x", region="us-east-1")
+        self._client, self._errors, self.most = object(), needed("botocore.exceptions", "sqs"), most
+
+    async def send_entries(self, client: Any, name: str, entries: list[dict[str, Any]]) -> Mapping[str, Any]:
+        if sum(len(entry["MessageBody"]) for entry in entries) > self.most:
+            error = {"Code": "AWS.SimpleQueueService.BatchRequestTooLong", "Message": "too long"}
+            raise self._errors.ClientError({"Error": error}, "SendMessageBatch")
+        return {"Successful": [{"Id": entry["Id"], "MessageId": entry["Id"]} for entry in entries]}
+
+
+async def test_sqs_what_is_too_long_for_the_service_is_the_events_fault_and_no_others() -> None:
+    large = events(1, first=3, data=b'"' + b"x" * 3_000 + b'"')
+    outcomes = await Small(most=1_000).send([*events(2), *large, *events(3, first=4)])
+    assert kinds(outcomes) == ["Delivered", "Delivered", "Rejected", "Delivered", "Delivered", "Delivered"]
+
+
 async def test_sqs_a_missing_queue_is_told(started: Start) -> None:
     broker = broker_of("sqs", started)
     async with opened(broker):
@@ -387,6 +455,28 @@ async def test_sqs_a_missing_queue_is_told(started: Start) -> None:
         outcome = (await Courier(sink, TARGET, 5.0).send(events(1)))[0]
     assert isinstance(outcome, DestinationDown)
     assert "NonExistentQueue" in outcome.reason or "QueueDoesNotExist" in outcome.reason
+
+
+class Knocking(SqsQueue):
+    """Notes as whom it would ask for the queue."""
+
+    async def look_at_it(self, client: Any, name: str) -> None:
+        self.known_as = client._request_signer._credentials.access_key
+
+
+async def test_sqs_replaced_credentials_are_read_at_the_next_connect(  # B21
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    sink = Knocking("https://queue/x", region="us-east-1")
+    for key in ("old", "new"):
+        file.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = x\n")
+        await sink.connect(TARGET)
+        assert sink.known_as == key
+        await sink.close()
 
 
 # --------------------------------------------------------------------------------------------------------------- libraries

@@ -196,7 +196,7 @@ class Relay:
         if not self._pending and not await self._fill():
             return min(await self._move_if_due(), self._idle_seconds())
         if self._doubts.numbers and (delay := await self._clarify()) > 0:
-            return delay
+            return min(delay, self._destination.lease_seconds / 3)  # the lease is renewed in the meantime
         await self._send()
         await self._move_if_due()
         return 0.0

@@ -13,12 +13,15 @@ from contextlib import AsyncExitStack
 from hashlib import sha256
 from typing import Any
 
-from samecommit.event import Event, StoredEvent
+import msgspec
+
+from samecommit.event import Event, StoredEvent, is_json
 from samecommit.outbox.outcomes import Delivered, DestinationDown, Doubt, Outcome, Rejected, Retry, Throttled
 from samecommit.outbox.sink import DropsRepeats, NoIdempotency, Target, Traits
 from samecommit.outbox.sinks.needed import needed
 
 _ENTRIES, _LANES = 10, 8
+# What comes to an event by the way: its places, which repeat it is, and SNS's attribute.
 _ENVELOPE, _DEDUPE_SECONDS = 512, 300.0
 _NAME = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -46,7 +49,7 @@ class BatchSink:
         self.is_fifo = name.endswith(".fifo")
         way = DropsRepeats(_DEDUPE_SECONDS) if self.is_fifo else NoIdempotency()
         self.traits = Traits(idempotency=way, batch=_ENTRIES * _LANES)
-        self._session: Any = None
+        self._descriptions: Any = None
         self._stack: AsyncExitStack | None = None
         self._client: Any = None
         self._errors: Any = None
@@ -56,10 +59,14 @@ class BatchSink:
 
     def complaint(self, event: Event) -> str | None:
         """Refuse what is too large as JSON, and characters that the service's XML cannot hold."""
-        size = _size(event)
+        has_json = is_json(event.content_type)
+        head = msgspec.json.encode({**event.attributes(), "datacontenttype": event.content_type})
+        size = len(head) + (len(event.data) if has_json else (len(event.data) + 2) // 3 * 4) + _ENVELOPE
         if size > self._max_bytes:
             return f"as JSON it has about {size:,} bytes, which do not fit into {self._max_bytes:,}"
-        if event.content_type.endswith("json") and _NO_XML.search(event.data.decode(errors="replace")):
+        if _NO_XML.search(head.decode()):
+            return "its attributes have characters that are not allowed in XML 1.0"
+        if has_json and _NO_XML.search(event.data.decode(errors="replace")):
             return "its data have characters that are not allowed in XML 1.0"
         return None
 
@@ -70,15 +77,17 @@ class BatchSink:
             DependencyMissing: aiobotocore is not installed.
             botocore.exceptions.ClientError, BotoCoreError: it is not there or may not be used.
         """
-        if self._session is None:  # it reads the services' descriptions once
-            self._session = needed("aiobotocore.session", "sqs").get_session()
+        session = needed("aiobotocore.session", "sqs").get_session()  # a new one asks for credentials again
+        if self._descriptions is None:  # of the services: read once
+            self._descriptions = session.get_component("data_loader")
+        session.register_component("data_loader", self._descriptions)
         self._errors = needed("botocore.exceptions", "sqs")
         config = needed("aiobotocore.config", "sqs").AioConfig(
             retries={"total_max_attempts": 1}, connect_timeout=5, max_pool_connections=_LANES
         )
         self._stack = AsyncExitStack()
         self._client = await self._stack.enter_async_context(
-            self._session.create_client(self.service, **{"config": config, **self._options})
+            session.create_client(self.service, **{"config": config, **self._options})
         )
         await self.look_at_it(self._client, self._name)
 
@@ -141,12 +150,14 @@ class BatchSink:
         if not self.is_fifo:
             return {}
         group = f"#{event.number}" if event.key is None else event.key
-        return {"MessageGroupId": legal(group), "MessageDeduplicationId": legal(event.dedupe_id)}
+        return {"MessageGroupId": legal(group), "MessageDeduplicationId": legal(event.identity)}
 
     async def _send_part(self, part: Mapping[int, dict[str, Any]]) -> dict[int, Outcome]:
         try:
             answer = await self.send_entries(self._client, self._name, list(part.values()))
         except self._errors.ClientError as error:
+            if _is_too_long(error.response):
+                return await self._in_halves(part, str(error))
             return dict.fromkeys(part, self._refused(error.response))
         except (self._errors.EndpointConnectionError, self._errors.ConnectTimeoutError) as error:
             return dict.fromkeys(part, DestinationDown(str(error)))
@@ -155,6 +166,15 @@ class BatchSink:
         told: dict[int, Outcome] = {int(it["Id"]): _delivered(it) for it in answer.get("Successful", ())}
         told.update({int(it["Id"]): _failed(it) for it in answer.get("Failed", ())})
         return {index: told.get(index, Doubt("the answer says nothing of this entry")) for index in part}
+
+    async def _in_halves(self, part: Mapping[int, dict[str, Any]], reason: str) -> dict[int, Outcome]:
+        """Send in two what is too long at once; an event that is too long alone is so for ever."""
+        if len(part) == 1:
+            return dict.fromkeys(part, Rejected(reason))
+        entries = list(part.items())
+        middle = len(entries) // 2
+        first = await self._send_part(dict(entries[:middle]))
+        return first | await self._send_part(dict(entries[middle:]))
 
     @staticmethod
     def _refused(response: Mapping[str, Any]) -> Outcome:
@@ -176,6 +196,10 @@ def _is_throttle(code: str) -> bool:
     return any(word in code for word in _THROTTLES)
 
 
+def _is_too_long(response: Mapping[str, Any]) -> bool:
+    return str(response.get("Error", {}).get("Code")).endswith("BatchRequestTooLong")
+
+
 def _delivered(entry: Mapping[str, Any]) -> Outcome:
     return Delivered(entry.get("SequenceNumber") or entry.get("MessageId"))
 
@@ -185,10 +209,3 @@ def _failed(entry: Mapping[str, Any]) -> Outcome:
     if _is_throttle(str(entry.get("Code"))):
         return Throttled(None, reason)
     return Rejected(reason) if entry.get("SenderFault") else Retry(reason)
-
-
-def _size(event: Event) -> int:
-    """Return about how many bytes an event has as JSON, rather more."""
-    data = len(event.data) if event.content_type.endswith("json") else (len(event.data) + 2) // 3 * 4
-    names = sum(len(name) + len(value.encode()) + 8 for name, value in event.attributes().items())
-    return data + names + len(event.content_type) + _ENVELOPE

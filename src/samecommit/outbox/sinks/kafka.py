@@ -42,6 +42,9 @@ class KafkaTopic:
         transactional: store the position with each batch.
         max_bytes: the broker's ``max.message.bytes``, so that a larger event is refused when it is emitted.
         timeout_seconds: how long a record is tried, and a broker waited for; shorter than the destination's ``send_seconds``.
+        settle_seconds: how long a record may be in its partition and not be shown. While a replica that is in sync does not
+            answer, the leader shows nothing new, and takes it out after ``replica.lag.time.max.ms`` and half of that again:
+            a record that is sent again before is there twice. With one copy it can be short.
         config: further settings of librdkafka, for producer and reader (security, compression).
     """
 
@@ -53,11 +56,12 @@ class KafkaTopic:
         transactional: bool = False,
         max_bytes: int = 1_000_000,
         timeout_seconds: float = 8.0,
+        settle_seconds: float = 45.0,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self._servers, self._topic_form, self._config = servers, topic, dict(config or {})
         self._is_transactional, self._max_bytes, self._seconds = transactional, max_bytes, timeout_seconds
-        way = StoredPosition() if transactional else ReadBack(settle_seconds=2.0)
+        way = StoredPosition() if transactional else ReadBack(settle_seconds)
         self.traits = Traits(idempotency=way, keeps_key_order=transactional)
         self._kafka: Any = None
         self._producer: Any = None

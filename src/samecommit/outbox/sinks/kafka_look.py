@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from samecommit.event import StoredEvent
 from samecommit.outbox.outcomes import Found, Lookup, NotFound, Unsure
 
 TARGET_HEADER = "samecommit_target"
+
+_Identity: TypeAlias = tuple[bytes, bytes, bytes]  # source, id and replay
 
 # How far the clocks of database and producer may be apart.
 _SKEW = timedelta(minutes=10)
@@ -33,8 +35,9 @@ class KafkaLook:
         self._topic, self._target = topic, target.encode()
         self._wanted = frozenset(map(_identity, events))
         self._since = min(event.time for event in events) - _SKEW
+        self._is_placed = False
         self._next: dict[int, int] = {}
-        self._found: dict[tuple[bytes, bytes], str] = {}
+        self._found: dict[_Identity, str] = {}
         self._is_done = False
 
     def covers(self, events: Sequence[StoredEvent]) -> bool:
@@ -71,8 +74,9 @@ class KafkaLook:
             low, ends[number] = reader.get_watermark_offsets(kafka.TopicPartition(self._topic, number), _SECONDS)
             self._next.setdefault(number, low)
             self._next[number] = max(self._next[number], low)
-        if not self._found and all(self._next[n] == 0 for n in ends):
+        if not self._is_placed:
             self._skip_old(reader, kafka, ends)
+            self._is_placed = True
         reader.assign([kafka.TopicPartition(self._topic, number, self._next[number]) for number in ends])
         return ends
 
@@ -90,11 +94,11 @@ class KafkaLook:
     def _see(self, record: Any) -> None:
         headers: dict[str, bytes] = dict(record.headers() or ())
         if headers.get(TARGET_HEADER) == self._target:
-            known_as = (headers.get("ce_id", b""), headers.get("ce_replay", b"0"))
+            known_as = (headers.get("ce_source", b""), headers.get("ce_id", b""), headers.get("ce_replay", b"0"))
             if known_as in self._wanted:
                 self._found[known_as] = f"{record.topic()}[{record.partition()}]@{record.offset()}"
         self._next[record.partition()] = record.offset() + 1
 
 
-def _identity(event: StoredEvent) -> tuple[bytes, bytes]:
-    return event.id.encode(), str(event.replay).encode()
+def _identity(event: StoredEvent) -> _Identity:
+    return event.source.encode(), event.id.encode(), str(event.replay).encode()

@@ -89,7 +89,7 @@ class NatsStream:
         Raises:
             DependencyMissing: nats-py is not installed.
             nats.errors.Error, OSError: no server can be reached, or the stream is missing.
-            RuntimeError: the stream should be owned, and somebody else has written to it.
+            RuntimeError: the stream should be owned, and somebody else has written to it; or it drops what was read.
         """
         self._target = target
         self._stream, self._subjects = self._filled(self._stream_form), {}
@@ -108,7 +108,13 @@ class NatsStream:
 
     async def _find_end(self) -> None:
         stream = self._client.jetstream()
-        self._last_sequence = (await stream.stream_info(self._stream)).state.last_seq
+        info = await stream.stream_info(self._stream)
+        if info.config.retention not in (None, "limits"):
+            raise RuntimeError(
+                f"stream {self._stream!r} has retention {info.config.retention!r}: what its readers have taken is gone, so "
+                "nobody can tell whether a message arrived. Give it retention 'limits', and let the other stream source it"
+            )
+        self._last_sequence = info.state.last_seq
         self._position = None
         if not self._owns or not self._last_sequence:
             return
@@ -186,7 +192,7 @@ class NatsStream:
             headers["Nats-Expected-Last-Sequence"] = str(sequence)
             headers[_POSITION] = str(position or "")
         if not self._owns or event.position is None:
-            headers["Nats-Msg-Id"] = identity(self._name, headers["ce-id"], event.replay)
+            headers["Nats-Msg-Id"] = identity(self._name, headers["ce-source"], headers["ce-id"], event.replay)
         return headers
 
     async def _publish(self, event: StoredEvent, headers: dict[str, str]) -> int:
@@ -244,7 +250,9 @@ class NatsStream:
 
     async def find_existing(self, batch: Sequence[StoredEvent]) -> Sequence[Lookup]:
         """Look for events in the stream, from the time at which the oldest was emitted on."""
-        wanted = {identity(self._name, percent(event.id), event.replay): event for event in batch}
+        wanted = {
+            identity(self._name, percent(event.source), percent(event.id), event.replay): event for event in batch
+        }
         if self._look is None or not self._look.covers(wanted):
             self._look = Look(self._name, wanted)
         is_done = await self._look.go_on(self._client.jetstream(), self._stream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -21,14 +21,15 @@ _SKEW = timedelta(minutes=10)
 _SECONDS, _ROOM = 3.0, 1_000
 
 
-def identity(target: str, event_id: str, replay: int) -> str:
-    """Return what a message is known by: the event for one target, each replay of its own."""
-    return f"{_prefix(target)}:{event_id}:r{replay}" if replay else f"{_prefix(target)}:{event_id}"
+def identity(target: str, source: str, event_id: str, replay: int) -> str:
+    """Return what a message is known by: the event of one source for one target, each replay of its own."""
+    prefix = _prefix(target, source)
+    return f"{prefix}:{event_id}:r{replay}" if replay else f"{prefix}:{event_id}"
 
 
-@cache
-def _prefix(target: str) -> str:
-    return blake2b(target.encode(), digest_size=8).hexdigest()
+@lru_cache(maxsize=1024)
+def _prefix(target: str, source: str) -> str:
+    return blake2b(f"{target}\n{source}".encode(), digest_size=8).hexdigest()
 
 
 class Look:
@@ -89,6 +90,7 @@ class Look:
         self._next = sequence + 1
         headers: dict[str, str] = message.headers or {}
         if headers.get("Samecommit-Target") == self._target:
-            name = identity(self._target, headers.get("ce-id", ""), int(headers.get("ce-replay", "0")))
+            source, event_id = headers.get("ce-source", ""), headers.get("ce-id", "")
+            name = identity(self._target, source, event_id, int(headers.get("ce-replay", "0")))
             if name in self._wanted:
                 self._found[name] = f"{message.metadata.stream}:{sequence}"

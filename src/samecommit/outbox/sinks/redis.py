@@ -131,7 +131,7 @@ class RedisStream:
         """Add the events that are behind the stored position."""
         if self._client is None:
             return [DestinationDown("the connection is closed")] * len(batch)
-        late = [f"{self._keys[1]}:{event.dedupe_id}" for event in batch if event.position is None]
+        late = [f"{self._keys[1]}:{event.identity}" for event in batch if event.position is None]
         keys = (*self._keys, *late)
         events = msgspec.msgpack.encode([(str(event.position or ""), _fields(event)) for event in batch])
         try:

@@ -65,6 +65,7 @@ class Table:
                 target=self._target,
                 destination=self._destination,
                 ids=[event.id for event in batch],
+                sources=[event.source for event in batch],
                 replays=[event.replay for event in batch],
                 positions=[None if event.position is None else str(event.position) for event in batch],
                 types=[event.type for event in batch],
@@ -75,11 +76,12 @@ class Table:
             )
         except LinkBusy as error:
             return [DestinationDown(str(error))] * len(batch)
-        there = {row[0] for row in rows}
-        return [Duplicate() if event.id in there else Delivered() for event in batch]
+        if len(rows) != len(batch):
+            return [DestinationDown("the row of its position is gone, so nothing was inserted")] * len(batch)
+        return [Delivered() if is_new else Duplicate() for (is_new,) in rows]
 
     async def find_existing(self, batch: Sequence[StoredEvent]) -> Sequence[Lookup]:
         """Look for events in the table."""
         rows = await self._link.fetch("copy/find", destination=self._destination, ids=[event.id for event in batch])
         there = set(rows)
-        return [Found(event.id) if (event.id, event.replay) in there else NotFound() for event in batch]
+        return [Found(event.id) if (event.id, event.source, event.replay) in there else NotFound() for event in batch]

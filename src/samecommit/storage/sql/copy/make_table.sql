@@ -2,6 +2,7 @@
 CREATE TABLE IF NOT EXISTS :"schema".event (
     arrival      bigint GENERATED ALWAYS AS IDENTITY,
     id           text NOT NULL,
+    source       text NOT NULL,
     replay       int NOT NULL DEFAULT 0,
     destination  text NOT NULL,
     position     text,
@@ -11,5 +12,5 @@ CREATE TABLE IF NOT EXISTS :"schema".event (
     content_type text NOT NULL,
     data         bytea NOT NULL,
     copied_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (destination, id, replay)
+    PRIMARY KEY (destination, id, source, replay)
 )
