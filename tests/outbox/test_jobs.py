@@ -1,6 +1,7 @@
 """Job destinations: each event becomes its jobs exactly once, and a doubtful send is never repeated without a look."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from samecommit import App, WorkerConfig
 from samecommit.errors import LeaseLost
 from samecommit.event import StoredEvent
 from samecommit.outbox.adapter import Delivery
-from samecommit.outbox.carried import carried, carry
+from samecommit.outbox.carried import carried, carry, effect_key
 from samecommit.outbox.deliver import Deliverer
 from samecommit.outbox.destination import JobDestination, Matcher
 from samecommit.outbox.expand import Expander
@@ -375,6 +376,16 @@ async def test_a_run_that_lost_its_job_sends_nothing(dsn: str, conn: Conn) -> No
         await Deliverer(destination, link, Signals()).deliver(ctx, document, "")
     await link.link.close()
     assert crm.deliveries == []
+
+
+def test_deliveries_of_two_sources_have_keys_of_their_own_though_their_events_have_one_id() -> None:
+    def key(source: str, event_id: str) -> str:
+        event = StoredEvent(id=event_id, source=source, type="x", data=b"", time=datetime.now(UTC), number=1)
+        return effect_key(event, "crm", "")
+
+    assert key("/shop", "order-1") != key("/stock", "order-1")
+    assert key("/shop", "order-1") == key("/shop", "order-1")
+    assert key("/shop", given := str(uuid.uuid4())) == f"{given}:crm"
 
 
 @pytest.mark.parametrize("data", [b'{"a": 1.10}', "naïve".encode(), b"\x00\xff", b"a\x00b"])

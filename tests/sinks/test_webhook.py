@@ -56,7 +56,7 @@ async def test_a_webhook_is_signed_json_and_its_answer_is_kept() -> None:
     async with Receiver([(200, {}, "thank you\0")]) as receiver:
         outcome = await hooks(receiver.url).send(EVENT, delivery())
         ((headers, body),) = receiver.got
-    assert verify(headers, body, [SECRET], time.time()) == "e1"
+    assert verify(headers, body, [SECRET], time.time()) == "sc-1"
     assert headers["content-type"] == "application/cloudevents+json"
     sent = json.loads(body)
     assert (sent["id"], sent["type"], sent["partitionkey"], sent["data"]) == ("e1", "order.placed", "7", {"n": 1})
@@ -65,11 +65,21 @@ async def test_a_webhook_is_signed_json_and_its_answer_is_kept() -> None:
     assert (outcome.detail["status"], outcome.detail["response"]) == (200, "thank you\\x00")
 
 
-async def test_an_id_with_a_full_stop_is_replaced_by_the_deliverys_marker() -> None:
+@pytest.mark.parametrize(
+    ("event_id", "sent"),
+    [
+        ("0b0f7a9e-5a3c-4b6d-8d7e-2f1c3a4b5d6e", "0b0f7a9e-5a3c-4b6d-8d7e-2f1c3a4b5d6e"),
+        ("order-1", "sc-1"),  # another source may have an order-1 as well
+        ("e.1", "sc-1"),  # and this one could not be signed
+    ],
+)
+async def test_a_webhook_is_known_by_its_events_id_only_where_no_other_source_can_have_it(
+    event_id: str, sent: str
+) -> None:
     async with Receiver() as receiver:
-        event = StoredEvent(id="e.1", source="/", type="x", data=b"{}", time=datetime.now(UTC), number=1)
+        event = StoredEvent(id=event_id, source="/", type="x", data=b"{}", time=datetime.now(UTC), number=1)
         assert isinstance(await hooks(receiver.url).send(event, delivery()), Delivered)
-        assert receiver.got[0][0]["webhook-id"] == "sc-1"
+        assert receiver.got[0][0]["webhook-id"] == sent
 
 
 async def test_the_pauses_follow_the_schedule_and_end() -> None:
@@ -347,8 +357,8 @@ async def test_a_secret_is_made_and_replaced_with_both_signing_for_a_while(
         await sending.send(EVENT, delivery())
         (early, body), (late, _) = receiver.got
         for secret in (first, second):
-            assert verify(early, body, [secret], time.time()) == "e1"
-        assert verify(late, body, [second], time.time()) == "e1"
+            assert verify(early, body, [secret], time.time()) == "sc-1"
+        assert verify(late, body, [second], time.time()) == "sc-1"
         with pytest.raises(SignatureRefused):
             verify(late, body, [first], time.time())
         third = await endpoints.rotate("shop", keep_seconds=0)

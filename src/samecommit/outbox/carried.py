@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from datetime import datetime
 from hashlib import blake2b
@@ -11,6 +12,7 @@ import msgspec
 
 from samecommit.event import StoredEvent
 
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TEXTS = ("id", "source", "type", "key", "subject", "content_type", "version", "number", "lane", "replay")
 
 
@@ -42,8 +44,17 @@ def carried(document: dict[str, Any]) -> StoredEvent:
 
 
 def effect_key(event: StoredEvent, destination: str, target: str) -> str:
-    """Return what identifies the effect of a delivery: the same for every attempt."""
-    return ":".join(part for part in (event.dedupe_id, destination, target) if part)
+    """Return what identifies the effect of a delivery: the same for every attempt.
+
+    An id that the emitter chose is unique within its source only, so the source is part of the key then.
+    """
+    source = "" if is_unique(event) else event.source
+    return ":".join(part for part in (source, event.dedupe_id, destination, target) if part)
+
+
+def is_unique(event: StoredEvent) -> bool:
+    """Whether no event of another source has the same id: it is a UUID, as `emit` gives one."""
+    return _UUID.fullmatch(event.id) is not None
 
 
 def marker(key: str) -> str:

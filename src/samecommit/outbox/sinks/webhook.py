@@ -26,6 +26,7 @@ from typing import Any
 
 from samecommit.event import Event, StoredEvent
 from samecommit.outbox.adapter import Closes, Delivery
+from samecommit.outbox.carried import is_unique
 from samecommit.outbox.outcomes import Delivered, Outcome, Rejected, Retry
 from samecommit.outbox.signatures import sign
 from samecommit.outbox.sinks.endpoints import Endpoint, Endpoints
@@ -96,7 +97,7 @@ class Webhooks:
         if not endpoint.is_enabled:
             return Rejected(f"endpoint {delivery.target!r} is disabled")
         body = event.structured()
-        message_id = delivery.marker if "." in event.dedupe_id else event.dedupe_id
+        message_id = event.dedupe_id if is_unique(event) else delivery.marker
         signed = sign(message_id, int(time.time()), body, endpoint.keys())
         headers = {**self._headers, "content-type": "application/cloudevents+json", **signed}
         try:
