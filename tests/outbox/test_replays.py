@@ -1,5 +1,6 @@
 """Sending again what a destination has had: beside the stream, without moving its position, fenced as it is."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -7,16 +8,20 @@ from typing import Any
 import psycopg
 import pytest
 from tests.outbox.support import Placed, Scripted, Stage, emit
+from tests.support.waiting import until
 
 from samecommit.errors import ConfigError, UnknownDestination
 from samecommit.event import Position, StoredEvent
 from samecommit.outbox.destination import JobDestination, Matcher
 from samecommit.outbox.expand import Expander
+from samecommit.outbox.log import SharedLink
 from samecommit.outbox.outcomes import Delivered, DestinationDown, Doubt, Outcome, Rejected, Retry
 from samecommit.outbox.sink import StoredPosition
 from samecommit.outbox.told import RepeatPossible, ReplayEnded
+from samecommit.storage.link import AsyncLink, Row
 from samecommit.storage.operate import Until
 from samecommit.storage.operate_outbox import EventFilter, OutboxOperator
+from samecommit.storage.query import statement
 
 Conn = psycopg.Connection[Any]
 
@@ -261,11 +266,14 @@ async def test_a_destination_that_keeps_the_position_is_not_moved_by_a_replay(ds
         assert (sink.numbers, sink.stored) == (numbers, stored)
 
 
-async def test_jobs_are_made_again_with_effects_of_their_own(dsn: str, conn: Conn) -> None:
-    class Crm:
-        async def send(self, event: StoredEvent, delivery: Any) -> Outcome:
-            return Delivered()
+class Crm:
+    """An adapter that takes everything."""
 
+    async def send(self, event: StoredEvent, delivery: Any) -> Outcome:
+        return Delivered()
+
+
+async def test_jobs_are_made_again_with_effects_of_their_own(dsn: str, conn: Conn) -> None:
     emit(conn, "a", 3)
     conn.execute("SELECT samecommit.create_queue('default')")
     async with Stage(dsn, Scripted()) as stage:
@@ -288,6 +296,53 @@ async def test_jobs_are_made_again_with_effects_of_their_own(dsn: str, conn: Con
         assert len({key for _, key in jobs}) == 6
         assert jobs[3][1] == f"{jobs[0][0]['id']}:r{replay}:crm"
         assert seen(conn)["state"] == "done"
+        await expander.stop()
+
+
+class Twice(SharedLink):
+    """Runs a replay's page in two sessions at once: as after a lost connection whose statement the server still works on."""
+
+    def __init__(self, link: AsyncLink, conn: Conn) -> None:
+        super().__init__(link)
+        self._conn = conn
+
+    async def fetch(self, label: str, **values: Any) -> list[Row]:
+        if label != "replay/expand":
+            return await super().fetch(label, **values)
+        first = statement(label, self.link.schema)
+        waiting = "SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+        async with await psycopg.AsyncConnection.connect(self.link.dsn) as cut_off:
+            await psycopg.AsyncRawCursor(cut_off).execute(first.text, first.bind(values))
+            again = asyncio.create_task(super().fetch(label, **values))
+            pid = cut_off.info.backend_pid
+            await until(lambda: self._conn.execute(waiting, [pid]).fetchall(), what="the second statement to wait")
+            await cut_off.commit()
+        return await again
+
+
+async def test_jobs_are_made_once_though_the_statement_runs_twice(dsn: str, conn: Conn) -> None:
+    numbers = emit(conn, "a", 3)
+    conn.execute("SELECT samecommit.create_queue('default')")
+    async with Stage(dsn, Scripted()) as stage:
+        link = Twice(stage.link.link, conn)
+        values = {"name": "crm", "mode": "jobs", "shards": 1, "matches": ["*"], "from_start": True, "start_at": None}
+        await link.fetch("event/add_destination", **values, sink="Crm", ordering="none")
+        destination = JobDestination(name="crm", adapter=Crm(), matches=Matcher("*"))
+        expander = Expander(destination, stage.log, link, stage.signals, holder=1, clock=stage.clock)
+        await stage.tick()
+        for _ in range(3):
+            await expander.run_once()
+        with OutboxOperator.connect(dsn, "samecommit") as operator:
+            replay = operator.replay("crm", EventFilter(keys=["a"]), per_second=1.0)["id"]
+        expander.look_again()
+        for _ in range(12):
+            stage.clock.now += 2.0
+            await expander.run_once()
+        made = (
+            "SELECT (payload -> 'event' ->> 'number')::bigint FROM samecommit.job WHERE effect_key LIKE %s ORDER BY id"
+        )
+        assert [number for (number,) in conn.execute(made, [f"%:r{replay}:%"])] == numbers
+        assert (seen(conn)["state"], seen(conn)["sent"]) == ("done", 3)
         await expander.stop()
 
 

@@ -137,11 +137,19 @@ class Expander:
         room = _REPLAY_ROOM if asked.per_second is None else min(max(int(asked.per_second), 1), _REPLAY_ROOM)
         events, end = await self._walk.read(asked, asked.after, room)
         jobs, is_done = await self._jobs(events), end >= asked.to_number
-        (is_open, _) = await self._hold.write(
-            "replay/expand", replay=asked.id, after=end, sent=len(events), is_done=is_done, **jobs
+        (is_moved, is_open, _) = await self._hold.write(
+            "replay/expand",
+            replay=asked.id,
+            from_after=asked.after,
+            after=end,
+            sent=len(events),
+            is_done=is_done,
+            **jobs,
         )
-        if is_open:
+        if is_moved:
             self._tell_expanded(jobs)
+        elif is_open:
+            return 0.0  # somebody has moved it since, most likely we did and the answer was lost
         if is_done or not is_open:
             tell_ended(self._signals, self.name, 0, asked, is_open=is_open)
         self._replay_due = self._clock() + (len(events) / asked.per_second if asked.per_second else 0.0)
