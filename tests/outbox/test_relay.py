@@ -30,8 +30,9 @@ from samecommit.outbox.outcomes import (
     Throttled,
     Unsure,
 )
-from samecommit.outbox.sink import DropsRepeats, ReadBack, StoredPosition
+from samecommit.outbox.sink import DropsRepeats, ReadBack, StoredPosition, Target
 from samecommit.outbox.told import DestinationRecovered, DestinationStopped, EventParked, RelayStopped, RepeatPossible
+from samecommit.storage.operate_outbox import EventFilter, OutboxOperator
 
 Conn = psycopg.Connection[Any]
 
@@ -298,6 +299,34 @@ async def test_a_place_in_a_window_that_a_failover_lost_is_not_written(dsn: str,
         for _ in range(3):
             await stage.later(2.5)
         assert [event.number for event in sink.taken if event.key == "b"] == new
+
+
+@pytest.mark.parametrize("is_replay", [False, True])
+async def test_a_relay_whose_lease_ended_while_it_connected_sends_nothing(
+    dsn: str, conn: Conn, *, is_replay: bool
+) -> None:
+    emit(conn, "a", 2)
+    sink = Scripted(
+        lambda event: DestinationDown("gone", after=0.5) if bool(event.replay) == is_replay else Delivered()
+    )
+    async with Stage(dsn, sink) as stage:
+        await stage.run()
+        if is_replay:
+            await stage.later(1.0)
+            OutboxOperator(conn, "samecommit").replay("there", EventFilter(types=["*"]))
+            stage.relay.look_again()
+            await stage.run()
+        assert isinstance(sink.answer(sink.batches[-1][0]), DestinationDown), "so that it connects anew"
+        sink.batches.clear()
+
+        async def connect(target: Target) -> None:
+            stage.clock.now += stage.destination.lease_seconds
+            conn.execute("UPDATE samecommit.position SET fence = fence + 1")
+
+        sink.connect = connect  # type: ignore[method-assign]
+        await stage.later(1.0)
+        assert not sink.batches
+        assert [it.reason for it in stage.recorder.all(RelayStopped)] == ["another relay holds the position"]
 
 
 async def test_a_second_relay_waits_for_the_lease(dsn: str, conn: Conn) -> None:

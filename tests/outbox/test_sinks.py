@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from tests.sinks.story import renewed
 
 from samecommit.event import Position, StoredEvent
 from samecommit.outbox.courier import Courier
@@ -178,9 +179,9 @@ async def test_a_table_whose_position_was_removed_does_not_say_that_it_has_an_ev
     dsn: str, conn: psycopg.Connection[Any]
 ) -> None:
     courier = Courier(Table(dsn), TARGET, 5.0)
-    assert await courier.send([event(1)]) == [Delivered()]
+    assert await courier.send([event(1)], renewed) == [Delivered()]
     conn.execute("TRUNCATE copied.event, copied.position")
-    assert [type(it) for it in await courier.send([event(2)])] == [DestinationDown]
-    assert await courier.send([event(2)]) == [Delivered()]
+    assert [type(it) for it in await courier.send([event(2)], renewed)] == [DestinationDown]
+    assert await courier.send([event(2)], renewed) == [Delivered()]
     await courier.close()
     assert conn.execute("SELECT id FROM copied.event").fetchall() == [("id 2",)]

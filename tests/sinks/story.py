@@ -16,6 +16,10 @@ from samecommit.outbox.sink import Sink, Target
 TARGET = Target(installation="test", destination="there")
 
 
+async def renewed() -> None:
+    """Hold the lease."""
+
+
 def emit(conn: psycopg.Connection[Any], key: str | None, data: Any = None, type_: str = "thing.done") -> str:
     """Emit an event in a transaction of its own; its id."""
     row = conn.execute(

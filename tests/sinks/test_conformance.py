@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 import pytest
 from tests.sinks.broker import Broker
-from tests.sinks.story import TARGET, carry, check, emit_many, is_success, stage
+from tests.sinks.story import TARGET, carry, check, emit_many, is_success, renewed, stage
 
 from samecommit.event import Position, StoredEvent
 from samecommit.outbox.courier import Courier
@@ -188,8 +188,8 @@ async def test_a_relay_that_wakes_up_behind_another_writes_nothing_twice(broker:
         assert all(is_success(o) for o in await follower.send(batch[2:]))
         woken = Courier(sleeper, TARGET, 5.0)
         woken._is_connected = True
-        await woken.send(batch[2:4])
-        await woken.send([*batch[4:], *events(1, first=7)])
+        await woken.send(batch[2:4], renewed)
+        await woken.send([*batch[4:], *events(1, first=7)], renewed)
         await woken.close()
         await follower.close()
         ids = [got.id for got in await broker.received()]
@@ -242,9 +242,9 @@ async def test_a_server_that_refuses_took_nothing_and_is_used_again(broker: Brok
     async with opened(broker):
         courier = Courier(broker.sink(), TARGET, 5.0)
         broker.refuse()
-        assert all(isinstance(o, DestinationDown) for o in await courier.send(batch))
+        assert all(isinstance(o, DestinationDown) for o in await courier.send(batch, renewed))
         broker.heal()
-        assert all(is_success(o) for o in await courier.send(batch))
+        assert all(is_success(o) for o in await courier.send(batch, renewed))
         await courier.close()
         assert [got.id for got in await broker.received()] == [event.id for event in batch]
 
@@ -254,7 +254,7 @@ async def test_a_server_that_is_slow_is_waited_for(broker: Broker) -> None:
     async with opened(broker):
         courier = Courier(broker.sink(), TARGET, 10.0)
         broker.slow(0.05)
-        assert all(is_success(o) for o in await courier.send(batch))
+        assert all(is_success(o) for o in await courier.send(batch, renewed))
         await courier.close()
         assert len(await broker.received()) == 3
 
@@ -266,7 +266,7 @@ async def test_a_server_that_is_too_slow_leaves_a_doubt(broker: Broker) -> None:
         assert await courier.connect() is None
         courier._seconds = 0.5
         broker.slow(5.0)
-        assert any(isinstance(o, Doubt) for o in await courier.send(batch))
+        assert any(isinstance(o, Doubt) for o in await courier.send(batch, renewed))
         broker.heal()
         await courier.close()
 
@@ -279,7 +279,7 @@ async def test_a_sink_may_be_closed_at_any_time(broker: Broker) -> None:
         await sink.close()
         await sink.close()
         courier = Courier(sink, TARGET, 5.0)
-        assert all(is_success(o) for o in await courier.send(events(1)))
+        assert all(is_success(o) for o in await courier.send(events(1), renewed))
         await courier.close()
 
 

@@ -14,7 +14,7 @@ from nats.js.api import StreamConfig
 from redis.asyncio import Redis
 from tests.sinks.conftest import Start, broker_of
 from tests.sinks.mock_kafka import MSG_SIZE_TOO_LARGE, NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED, MockKafka
-from tests.sinks.story import TARGET
+from tests.sinks.story import TARGET, renewed
 from tests.sinks.test_conformance import connected, events, opened
 
 from samecommit.errors import DependencyMissing
@@ -59,11 +59,11 @@ async def test_redis_a_key_of_another_kind_takes_nothing(started: Start) -> None
     async with opened(broker), Redis(port=broker.server.port) as admin:
         await admin.set(broker.name, "something else")
         courier = Courier(broker.sink(), TARGET, 5.0)
-        outcomes = await courier.send(events(3))
+        outcomes = await courier.send(events(3), renewed)
         assert isinstance(outcomes[0], DestinationDown)
         assert "WRONGTYPE" in outcomes[0].reason
         await admin.delete(broker.name)
-        assert kinds(await courier.send(events(3))) == ["Delivered"] * 3
+        assert kinds(await courier.send(events(3), renewed)) == ["Delivered"] * 3
         await courier.close()
 
 
@@ -162,7 +162,7 @@ async def test_nats_a_missing_stream_is_told(started: Start) -> None:
     broker = broker_of("nats", started)
     async with opened(broker):
         courier = Courier(NatsStream(f"nats://127.0.0.1:{broker.server.port}", "NOT_THERE"), TARGET, 5.0)
-        (outcome,) = await courier.send(events(1))
+        (outcome,) = await courier.send(events(1), renewed)
         assert isinstance(outcome, DestinationDown)
         assert "stream not found" in outcome.reason
 
@@ -178,7 +178,7 @@ async def test_nats_a_stream_that_drops_what_was_read_is_refused(started: Start,
         url = f"nats://127.0.0.1:{broker.server.port}"
         for owns in (False, True):
             courier = Courier(NatsStream(url, name, subject=f"{name}.{{type}}", owns_stream=owns), TARGET, 5.0)
-            (outcome,) = await courier.send(events(1))
+            (outcome,) = await courier.send(events(1), renewed)
             await courier.close()
             assert isinstance(outcome, DestinationDown)
             assert f"has retention '{retention}'" in outcome.reason
@@ -281,7 +281,7 @@ async def test_kafka_a_transaction_ends_before_the_first_that_is_not_taken(start
 
 async def test_kafka_a_missing_topic_is_told(mock: MockKafka) -> None:
     sink = KafkaTopic(mock.servers, "not there", timeout_seconds=2.0, config={"allow.auto.create.topics": False})
-    outcome = (await Courier(sink, TARGET, 5.0).send(events(1)))[0]
+    outcome = (await Courier(sink, TARGET, 5.0).send(events(1), renewed))[0]
     assert isinstance(outcome, DestinationDown)
     assert "not there" in outcome.reason
 
@@ -321,17 +321,17 @@ async def test_rabbitmq_too_large_for_the_broker_is_found_out_alone(started: Sta
     large = events(1, first=2, data=b"x" * 2_100_000)
     async with opened(broker_of("rabbitmq", started)) as broker:
         courier = Courier(broker.sink(), TARGET, 5.0)
-        together = await courier.send([*events(1), *large])
+        together = await courier.send([*events(1), *large], renewed)
         assert isinstance(together[1], Doubt)
-        assert kinds(await courier.send(large)) == ["Rejected"]
-        assert kinds(await courier.send(events(1, first=3))) == ["Delivered"]
+        assert kinds(await courier.send(large, renewed)) == ["Rejected"]
+        assert kinds(await courier.send(events(1, first=3), renewed)) == ["Delivered"]
         await courier.close()
 
 
 async def test_rabbitmq_a_missing_exchange_is_told(started: Start) -> None:
     broker = broker_of("rabbitmq", started)
     sink = RabbitMQ(f"amqp://guest:guest@127.0.0.1:{broker.server.port}/", "not there")
-    outcome = (await Courier(sink, TARGET, 5.0).send(events(1)))[0]
+    outcome = (await Courier(sink, TARGET, 5.0).send(events(1), renewed))[0]
     assert isinstance(outcome, DestinationDown)
     assert "not there" in outcome.reason
 
@@ -452,7 +452,7 @@ async def test_sqs_a_missing_queue_is_told(started: Start) -> None:
     broker = broker_of("sqs", started)
     async with opened(broker):
         sink = SqsQueue(f"http://127.0.0.1:{broker.server.port}/000000000000/not-there", **broker.through)  # type: ignore[attr-defined]
-        outcome = (await Courier(sink, TARGET, 5.0).send(events(1)))[0]
+        outcome = (await Courier(sink, TARGET, 5.0).send(events(1), renewed))[0]
     assert isinstance(outcome, DestinationDown)
     assert "NonExistentQueue" in outcome.reason or "QueueDoesNotExist" in outcome.reason
 

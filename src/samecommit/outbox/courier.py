@@ -7,7 +7,7 @@ attempt. A sink that cannot connect took nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from samecommit.event import Position, StoredEvent
@@ -63,10 +63,17 @@ class Courier:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._sink.close()
 
-    async def send(self, batch: Sequence[StoredEvent]) -> Sequence[Outcome]:
-        """Send and return one outcome per event."""
+    async def send(self, batch: Sequence[StoredEvent], renew: Callable[[], Awaitable[None]]) -> Sequence[Outcome]:
+        """Send and return one outcome per event.
+
+        Args:
+            batch: what to send.
+            renew: makes sure of the lease; called right before the sink, since connecting may have taken as long as a send may.
+                What it raises passes, and nothing was sent.
+        """
         if (down := await self.connect()) is not None:
             return [down] * len(batch)
+        await renew()
         try:
             async with asyncio.timeout(self._seconds):
                 outcomes = await self._sink.send(batch)

@@ -92,7 +92,9 @@ class Relay:
         self._hold = Hold(link, destination.name, shard, holder, destination.lease_seconds, clock)
         self._doubts = Doubts(self._courier, self._traits, destination, signals, clock)
         self._parking = Parking(destination)
-        self._replaying = Replaying(destination, shard, self._hold, self._courier, link, signals, clock)
+        self._replaying = Replaying(
+            destination, shard, self._hold, self._courier, link, signals, clock, renew=self._renew_to_send
+        )
         self._reset()
 
     def __repr__(self) -> str:
@@ -266,9 +268,8 @@ class Relay:
             return
         most = 1 if self._stops or self._doubts.isolates(self._pending[0]) else self._traits.batch
         batch = next_batch(self._pending, self._destination, self._traits, most)
-        await self._renew_to_send()
         batch = [self._doubts.with_attempt(event) for event in batch] if self._doubts.tries else batch
-        outcomes = await self._courier.send(batch)
+        outcomes = await self._courier.send(batch, self._renew_to_send)
         if self._courier.has_position:
             outcomes = through_first_failure(outcomes)
         done = {event.number for event, outcome in zip(batch, outcomes, strict=False) if self._settle(event, outcome)}
@@ -428,8 +429,7 @@ class Relay:
             self._tell_parked(event, state, self._parking.changes[-1].error or reason)
 
     async def _resend(self, batch: list[StoredEvent], ages: dict[int, float]) -> None:
-        await self._renew_to_send()
-        outcomes = await self._courier.send(batch)
+        outcomes = await self._courier.send(batch, self._renew_to_send)
         for event, outcome in zip(batch, outcomes, strict=True):
             match outcome:
                 case Delivered() | Duplicate():

@@ -13,7 +13,7 @@ destination that drops repeats by itself does not. Progress is written after eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -81,6 +81,7 @@ class Replaying:
         courier: how to send.
         link: where to read.
         signals: where it tells what happens.
+        renew: makes the lease last for one more call of the sink.
     """
 
     def __init__(
@@ -92,9 +93,12 @@ class Replaying:
         link: SharedLink,
         signals: Signals,
         clock: Monotonic,
+        *,
+        renew: Callable[[], Awaitable[None]],
     ) -> None:
         self._destination, self._shard, self._hold, self._courier = destination, shard, hold, courier
         self._walk, self._signals, self._clock = Walk(link, destination.name, shard), signals, clock
+        self._renew = renew
         self.forget()
 
     def __repr__(self) -> str:
@@ -132,8 +136,6 @@ class Replaying:
             self._asked, self._end = asked, asked.after
         if not self._pending:
             self._pending, self._end = await self._walk.read(asked, self._end)
-        if self._pending and not self._hold.lasts(self._destination.send_seconds):
-            return 0.0  # the relay renews its lease first
         if self._pending:
             await self._send(asked)
         await self._move(asked)
@@ -148,7 +150,7 @@ class Replaying:
         most = len(self._pending) if rate is None else max(int(rate), 1)
         traits = self._destination.sink.traits
         batch = next_batch(self._pending, self._destination, traits, 1 if self._tries else most)
-        outcomes = await self._courier.send([replace(event, attempt=self._tries + 1) for event in batch])
+        outcomes = await self._courier.send([replace(event, attempt=self._tries + 1) for event in batch], self._renew)
         if self._courier.has_position:
             outcomes = through_first_failure(outcomes)
         done = {event.number for event, it in zip(batch, outcomes, strict=False) if self._is_done(event, it)}
