@@ -10,7 +10,17 @@ from tests.support.jobs import Jobs
 from tests.support.waiting import wait_until
 from tests.unique.keys import Keys
 from tests.unique.test_rivals import waits
-from tests.unique.test_states import aged, cancelled, failed, held
+from tests.unique.test_states import (
+    HOUR,
+    Move,
+    aged,
+    cancelled,
+    failed,
+    failed_by_the_reaper,
+    held,
+    held_too_long,
+    marked_failed,
+)
 
 pytestmark = pytest.mark.pg15
 
@@ -36,6 +46,43 @@ def test_a_retry_whose_key_is_taken_by_now_says_so_and_changes_nothing(keys: Key
     done_ids = actor.finish(actor.claim())
     assert done_ids == [second]
     assert keys.call("retry", first) == "retried"
+    keys.check()
+
+
+@pytest.mark.parametrize("end", [failed, marked_failed, failed_by_the_reaper, held_too_long])
+@pytest.mark.parametrize("bring_back", ["retry", "hold"])
+def test_a_failed_job_that_returns_goes_on_with_its_window(
+    keys: Keys, actor: Actor, end: Move, bring_back: str, jobs: Jobs
+) -> None:
+    first, _, _ = keys.enqueue(unique_for=HOUR)
+    until = jobs.value("SELECT until_at FROM $.unique_key")
+    end(keys, actor, first)
+    assert keys.call(bring_back, first, *(["look"] if bring_back == "hold" else [])) in ("retried", "held")
+    if bring_back == "hold":
+        keys.call("release", first)
+    assert keys.enqueue() == (first, False, False)
+    assert actor.finish(actor.claim()) == [first]
+    assert keys.enqueue() == (first, False, False), "at most once in the window, if it succeeds"
+    assert jobs.value("SELECT until_at FROM $.unique_key") == until
+    keys.check()
+
+
+def test_a_job_that_takes_over_a_failed_ones_key_has_its_own_window_or_none(keys: Keys, actor: Actor) -> None:
+    first, _, _ = keys.enqueue(unique_for=HOUR)
+    failed(keys, actor, first)
+    second, created, _ = keys.enqueue()
+    assert (created, keys.call("retry", first)) == (True, "duplicate")
+    assert actor.finish(actor.claim()) == [second]
+    assert keys.holder() is None
+    keys.check()
+
+
+def test_many_jobs_take_over_the_keys_of_failed_ones(keys: Keys, actor: Actor, jobs: Jobs) -> None:
+    first, _, _ = keys.enqueue(unique_for=HOUR)
+    failed(keys, actor, first)
+    wanted = '[{"kind": "work", "unique_key": "k"}, {"kind": "work", "unique_key": "k"}]'
+    (second, created), (again, created_again) = jobs.all("SELECT id, created FROM $.enqueue_many(%s::jsonb)", wanted)
+    assert (second == again, created, created_again, keys.holder()) == (True, True, False, second)
     keys.check()
 
 

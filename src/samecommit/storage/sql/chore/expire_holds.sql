@@ -1,5 +1,5 @@
 -- Holds whose time ran out fail with that reason: nobody decided. Locks job rows, SKIP LOCKED; relies on job_hold_until.
--- Their unique keys are given back.
+-- Their unique keys are given back; one with a window is free for others, and stays for a retry.
 WITH expired AS (
     UPDATE :"schema".job
     SET state = 'failed', since_at = clock_timestamp(), hold_until_at = NULL,
@@ -15,4 +15,4 @@ WITH expired AS (
 )
 SELECT id
 FROM expired
-WHERE unique_key IS NULL OR :"schema".give_back_key(id, unique_scope, unique_key) IS NOT NULL
+WHERE unique_key IS NULL OR :"schema".give_back_key(id, unique_scope, unique_key, has_failed => true) IS NOT NULL

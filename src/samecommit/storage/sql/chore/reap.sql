@@ -71,6 +71,7 @@ WITH dead AS (
     DELETE FROM :"schema".unique_key AS k
     USING reaped AS e
     WHERE e.unique_key IS NOT NULL AND e.state = 'failed' AND k.scope = e.unique_scope AND k.key = e.unique_key AND k.job_id = e.id
+      AND (k.until_at IS NULL OR k.until_at <= clock_timestamp())  -- else a retry goes on with the window
 ), audited AS (
     INSERT INTO :"schema".attempt AS a (job_id, claim_id, claimed_at, ended_at, lease_id, number, outcome, error)
     SELECT judged.id, judged.claim_id, judged.claimed_at, clock_timestamp(), judged.lease_id, judged.claims,

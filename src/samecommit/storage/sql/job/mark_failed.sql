@@ -1,5 +1,5 @@
 -- The last resort when a failure cannot be written as it is: only the mark, fenced, with a text of our own. One row by key;
--- its unique key is given back.
+-- its unique key is given back, unless a window keeps it for a retry.
 WITH failed AS (
     UPDATE :"schema".job
     SET state = 'failed', pos = NULL, blocked_by = NULL, since_at = clock_timestamp(), claim_id = NULL,
@@ -10,5 +10,6 @@ WITH failed AS (
     DELETE FROM :"schema".unique_key AS k
     USING failed AS e
     WHERE e.unique_key IS NOT NULL AND k.scope = e.unique_scope AND k.key = e.unique_key AND k.job_id = e.id
+      AND (k.until_at IS NULL OR k.until_at <= clock_timestamp())  -- else a retry goes on with the window
 )
 SELECT id FROM failed

@@ -2,7 +2,7 @@
 -- Exact (id, claim_id) pairs, locked with SKIP LOCKED; relies on the primary key. Each is written to `attempt` when it has
 -- an outcome to tell; a give-back (NULL outcome) leaves no trace and takes back its claim count: one of :firsts goes to the head
 -- of its lane, since it has waited already, and a suspect stays one. Rings for what is due now.
--- A failed job gives its unique key back. A crash is that of a child process, which cost nobody else anything.
+-- A failed job gives its unique key back, unless a window keeps it for a retry. A crash is that of a child process, which cost nobody else anything.
 WITH mine AS (
     SELECT wanted.*, j.claimed_at, j.claims, CASE WHEN wanted.outcome IS NULL THEN j.blocked_by END AS still_blocked_by,
            coalesce(wanted.due_at, clock_timestamp() + make_interval(secs => greatest(wanted.delay, 0))) AS next_at,
@@ -43,6 +43,7 @@ WITH mine AS (
     DELETE FROM :"schema".unique_key AS k
     USING settled AS e
     WHERE e.unique_key IS NOT NULL AND e.state = 'failed' AND k.scope = e.unique_scope AND k.key = e.unique_key AND k.job_id = e.id
+      AND (k.until_at IS NULL OR k.until_at <= clock_timestamp())  -- else a retry goes on with the window
 ), audited AS (
     INSERT INTO :"schema".attempt AS a (job_id, claim_id, claimed_at, ended_at, lease_id, number, outcome, error, record)
     SELECT mine.id, mine.claim_id, mine.claimed_at, clock_timestamp(), :lease_id::bigint, mine.claims, mine.outcome,

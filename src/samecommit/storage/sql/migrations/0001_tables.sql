@@ -104,8 +104,8 @@ CREATE TABLE :"schema".claim (
     ids        bigint[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000, vacuum_truncate = off);
 
--- Who holds a unique key: a live job (waiting, running or held), or a done one while its window lasts. Only jobs with a key
--- have a row. COLLATE "C": a system update that sorts differently must not let a key in twice.
+-- Who holds a unique key: a live job (waiting, running or held), or a done one while its window lasts. A failed job keeps its row
+-- while its window lasts, for a retry, and holds nobody up. Only jobs with a key have a row. COLLATE "C": a system update that sorts differently must not let a key in twice.
 CREATE TABLE :"schema".unique_key (
     scope    text COLLATE "C" NOT NULL,
     key      text COLLATE "C" NOT NULL,

@@ -106,8 +106,9 @@ BEGIN
             RETURN take_key.job_id;
         END IF;
         FOR turn IN 1..2 LOOP
-            SELECT k.job_id, k.until_at > clock_timestamp()
-                             OR EXISTS (SELECT FROM :"schema".job AS j WHERE j.id = k.job_id AND j.state <> 'failed')
+            -- while its job is there, that decides; then the window: a failed job keeps it for a retry, and nobody waits for it
+            SELECT k.job_id, coalesce((SELECT j.state <> 'failed' FROM :"schema".job AS j WHERE j.id = k.job_id),
+                                      k.until_at > clock_timestamp(), false)
             INTO holder, is_held
             FROM :"schema".unique_key AS k
             WHERE k.scope = take_key.scope AND k.key = take_key.key;
@@ -116,7 +117,9 @@ BEGIN
                 RETURN holder;
             ELSIF turn = 2 THEN
                 UPDATE :"schema".unique_key AS k
-                SET job_id = take_key.job_id, until_at = take_key.until_at
+                SET job_id = take_key.job_id,
+                    until_at = CASE WHEN k.job_id = take_key.job_id THEN coalesce(take_key.until_at, k.until_at)
+                                    ELSE take_key.until_at END
                 WHERE k.scope = take_key.scope AND k.key = take_key.key;
                 RETURN take_key.job_id;
             END IF;
@@ -154,8 +157,9 @@ BEGIN
     END IF;
     SELECT array_agg(coalesce(k.job_id, w.job_id) ORDER BY w.n),
            bool_and(w.key IS NULL OR coalesce(
-               k.job_id = w.first_id OR k.until_at > clock_timestamp()
-               OR EXISTS (SELECT FROM :"schema".job AS j WHERE j.id = k.job_id AND j.state <> 'failed'), false))
+               k.job_id = w.first_id
+               OR coalesce((SELECT j.state <> 'failed' FROM :"schema".job AS j WHERE j.id = k.job_id),
+                           k.until_at > clock_timestamp()), false))
     INTO holders, is_held
     FROM (
         SELECT u.*, first_value(u.job_id) OVER (PARTITION BY u.scope COLLATE "C", u.key COLLATE "C" ORDER BY u.n) AS first_id
@@ -216,13 +220,14 @@ BEGIN ATOMIC
                   left(too_late_for_key.key, 100), too_late_for_key.scope, upper(current_setting('transaction_isolation')));
 END;
 
--- Gives a key back. A function and not part of the statement that ends the job: that one's snapshot may be from before a
--- retry brought the job back, with its key.
-CREATE FUNCTION :"schema".give_back_key(job_id bigint, scope text, key text) RETURNS boolean
+-- Gives a key back; that of a failed job stays for a retry while its window lasts. A function and not part of the statement that
+-- ends the job: that one's snapshot may be from before a retry brought the job back, with its key.
+CREATE FUNCTION :"schema".give_back_key(job_id bigint, scope text, key text, has_failed boolean DEFAULT false) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM :"schema".unique_key AS k
-    WHERE k.scope = give_back_key.scope AND k.key = give_back_key.key AND k.job_id = give_back_key.job_id;
+    WHERE k.scope = give_back_key.scope AND k.key = give_back_key.key AND k.job_id = give_back_key.job_id
+      AND NOT (has_failed AND coalesce(k.until_at > clock_timestamp(), false));
     RETURN FOUND;
 END
 $$;
