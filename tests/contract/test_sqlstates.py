@@ -71,6 +71,27 @@ def test_a_cause_raises_its_sqlstate_and_says_what_to_do(
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("number", [32_768, -32_769, 2_147_483_647])
+@pytest.mark.parametrize(
+    ("call", "says", "hint"),
+    [
+        ("enqueue('work', max_attempts => {n})", "max_attempts is {n}", "give 1 to 32767"),
+        ("enqueue('work', max_attempts => {n}, unique_key => 'k')", "max_attempts is {n}", "give 1 to 32767"),
+        ("enqueue('work', priority => {n}, unique_key => 'taken', on_conflict => 'replace')", "priority is {n}", "give -100 to 100"),
+        ("enqueue('work', payload_version => {n})", "payload_version is {n}", "give 0 to 32767"),
+        ("""enqueue_many('[{{"kind": "a"}}, {{"kind": "a", "max_attempts": {n}}}]')""", "job 1: max_attempts is {n}", "give 1 to 32767"),
+        ("create_queue('q', max_attempts => {n})", "max_attempts is {n}", "give 1 to 32767"),
+    ],
+)  # fmt: skip
+def test_a_number_that_no_column_holds_is_refused_by_name(
+    ready: psycopg.Connection[Any], call: str, says: str, hint: str, number: int
+) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        ready.execute(f"SELECT samecommit.{call.format(n=number)}".encode())
+    assert caught.value.sqlstate == "SC004"
+    assert (caught.value.diag.message_primary, caught.value.diag.message_hint) == (says.format(n=number), hint)
+
+
 @pytest.mark.parametrize(
     ("call", "constraint"),
     [

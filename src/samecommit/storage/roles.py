@@ -107,6 +107,7 @@ FUNCTIONS: Grants = {
             "replace_waiting",
             "place_keyed",
             "check_jobs",
+            "check_numbers",
             "enqueue_each",
             "said",
             "said_span",

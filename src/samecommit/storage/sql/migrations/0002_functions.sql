@@ -311,6 +311,17 @@ BEGIN
 END
 $$;
 
+-- Refuses by name a number that its column cannot hold, and says where; what it could hold is left to the constraints.
+CREATE FUNCTION :"schema".check_numbers(priority int, max_attempts int, payload_version int, place text DEFAULT '') RETURNS boolean
+LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+    SELECT bool_and(n.value IS NULL OR n.value BETWEEN -32768 AND 32767
+                    OR :"schema".refuse('SC004', format('%s%s is %s', check_numbers.place, n.name, n.value),
+                                        format('give %s to %s', n.lowest, n.highest)) = 0)
+    FROM (VALUES ('priority', check_numbers.priority, -100, 100), ('max_attempts', check_numbers.max_attempts, 1, 32767),
+                 ('payload_version', check_numbers.payload_version, 0, 32767)) AS n (name, value, lowest, highest);
+END;
+
 -- Stores one job in the caller's transaction. Delays count from clock_timestamp(): now() is when the transaction began.
 -- With a unique key it may come to a job that is there already: then `created` is false, and `replaced` tells whether that
 -- one waited and has taken the new payload and time.
@@ -341,7 +352,10 @@ DECLARE
     born_at timestamptz;
 BEGIN
     -- Few statements and expressions: each is set up again in every transaction, at a microsecond or more.
-    IF enqueue.unique_key IS NOT NULL OR enqueue.unique_scope IS NOT NULL OR enqueue.unique_for IS NOT NULL THEN
+    IF enqueue.unique_key IS NOT NULL OR enqueue.unique_scope IS NOT NULL OR enqueue.unique_for IS NOT NULL
+       OR enqueue.priority NOT BETWEEN -32768 AND 32767 OR enqueue.max_attempts NOT BETWEEN -32768 AND 32767
+       OR enqueue.payload_version NOT BETWEEN -32768 AND 32767 THEN
+        PERFORM :"schema".check_numbers(enqueue.priority, enqueue.max_attempts, enqueue.payload_version);
         IF enqueue.unique_key IS NULL THEN
             PERFORM :"schema".refuse('SC004', 'unique_scope or unique_for without unique_key', 'give unique_key as well');
         END IF;
@@ -465,7 +479,12 @@ BEGIN
                coalesce(g.run_at, a.asked_at) + coalesce(g.delay, interval '0') AS due_at,
                pg_column_size(g.payload) > 2000 AS is_large,
                CASE WHEN g.unique_key IS NOT NULL THEN coalesce(g.unique_scope, g.kind) END AS scope,
-               nextval(:'schema.job_id_seq') AS new_id
+               nextval(:'schema.job_id_seq') AS new_id,
+               -- not a condition: the planner's guess at it would change the order of the rows
+               CASE WHEN coalesce(g.priority, 0) BETWEEN -32768 AND 32767 AND coalesce(g.max_attempts, 1) BETWEEN -32768 AND 32767
+                         AND coalesce(g.payload_version, 1) BETWEEN -32768 AND 32767 THEN true
+                    ELSE :"schema".check_numbers(g.priority, g.max_attempts, g.payload_version, format('job %s: ', g.n - 1))
+               END AS has_numbers
         FROM asked AS a
         CROSS JOIN jsonb_populate_recordset(NULL:::"schema".new_job, jobs) WITH ORDINALITY AS g (
             kind, payload, queue, priority, run_at, delay, max_attempts, tags, parent_id, effect_key, expires_at,
@@ -490,7 +509,8 @@ BEGIN
             id, pos, run_at, created_at, expires_at, parent_id, queue_id, priority, max_attempts, retention, payload_version,
             kind, tags, effect_key, unique_scope, unique_key, meta, payload)
         SELECT g.new_id, CASE WHEN g.due_at <= g.asked_at THEN nextval(:'schema.pos_seq') END, g.due_at, g.asked_at,
-               g.expires_at, g.parent_id, g.queue_id, coalesce(g.priority, 0), coalesce(g.max_attempts, g.queue_max_attempts),
+               g.expires_at, g.parent_id, g.queue_id, coalesce(g.priority, 0),
+               CASE WHEN g.has_numbers THEN coalesce(g.max_attempts, g.queue_max_attempts) END,
                g.retention, coalesce(g.payload_version, 1), g.kind, g.tags, g.effect_key, g.scope,
                CASE WHEN g.scope IS NOT NULL THEN :"schema".stored_key(g.unique_key) END, g.meta,
                CASE WHEN g.is_large THEN NULL ELSE coalesce(g.payload, '{}') END
@@ -527,7 +547,7 @@ BEGIN ATOMIC
             coalesce(array_position(ARRAY['none', 'short', 'default', 'long'], coalesce(create_queue.retention, 'default')) - 1,
                      :"schema".refuse('SC004', format('unknown retention %L', create_queue.retention),
                                       'one of none, short, default and long')),
-            coalesce(create_queue.max_attempts, 20))
+            CASE WHEN :"schema".check_numbers(NULL, create_queue.max_attempts, NULL) THEN coalesce(create_queue.max_attempts, 20) END)
     ON CONFLICT (name) DO UPDATE
         SET retention = CASE WHEN create_queue.retention IS NULL THEN queue.retention ELSE excluded.retention END,
             max_attempts = CASE WHEN create_queue.max_attempts IS NULL THEN queue.max_attempts ELSE excluded.max_attempts END
