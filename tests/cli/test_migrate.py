@@ -1,4 +1,6 @@
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from tests.cli.conftest import Samecommit
 
 from samecommit.storage.migrate import migrations, newest_version
@@ -31,6 +33,26 @@ def test_another_schema_is_another_installation(samecommit: Samecommit, dsn: str
 def test_a_schema_that_cannot_be_is_wrong_usage(samecommit: Samecommit, dsn: str) -> None:
     told = samecommit("migrate", "--dsn", dsn, "--schema", "pg_mine")
     assert told.status == 2 and "schema 'pg_mine' cannot be used" in told.err
+
+
+@pytest.mark.parametrize("command", [("migrate",), ("migrate", "--sql"), ("jobs",), ("queues",)])
+def test_an_empty_schema_is_refused_and_not_taken_for_the_usual_one(
+    samecommit: Samecommit, empty_dsn: str, command: tuple[str, ...]
+) -> None:
+    told = samecommit(*command, "--dsn", empty_dsn, "--schema", "")
+    assert told.status == 2 and "schema '' cannot be used" in told.err
+    assert "to apply" in samecommit("migrate", "--dsn", empty_dsn, "--plan").out
+
+
+@pytest.mark.parametrize("attrs", ["read-write", "any"])
+def test_a_database_that_is_read_only_by_default_says_so_and_what_to_do(
+    samecommit: Samecommit, empty_dsn: str, attrs: str
+) -> None:
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute(f'ALTER DATABASE "{conn.info.dbname}" SET default_transaction_read_only = on'.encode())
+    told = samecommit("migrate", "--dsn", make_conninfo(empty_dsn, target_session_attrs=attrs))
+    assert told.status == 2
+    assert "default_transaction_read_only = on" in told.err and "ALTER ROLE ... SET" in told.err
 
 
 def test_the_sql_needs_no_database(samecommit: Samecommit) -> None:

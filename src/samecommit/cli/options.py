@@ -88,7 +88,10 @@ def dsn_option(command: Command) -> Command:
 
 
 def _chosen_schema(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
-    return _own_or_groups(ctx, "schema", value) or "samecommit"
+    from samecommit.storage.query import check_schema
+
+    chosen = _own_or_groups(ctx, "schema", value)
+    return "samecommit" if chosen is None else check_schema(chosen)
 
 
 def checked_dsn(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:

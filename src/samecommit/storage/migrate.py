@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from samecommit.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
+from samecommit.errors import ConfigError, SchemaMissing, SchemaTooNew, SchemaTooOld
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.query import check_schema, migration_files, quote_literal, quote_name, render, statement
 from samecommit.storage.roles import keep_roles
@@ -109,8 +109,18 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
 
     Raises:
         SchemaTooNew: the schema was made by a newer version.
+        ConfigError: the server is a standby, or sessions in the database are read-only unless they ask otherwise.
     """
     check_schema(schema)
+    try:
+        return _migrate(dsn, schema)
+    except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or "read-only" in str(error):
+            _refuse_read_only(dsn, schema, error)
+        raise
+
+
+def _migrate(dsn: str, schema: str) -> list[Migration]:
     name = "samecommit migrate"
     with psycopg.connect(dsn, autocommit=True, application_name=name, options=_OPTIONS, **as_writer(dsn)) as conn:
         _ask(conn, schema, "migrate/lock")
@@ -122,6 +132,22 @@ def migrate(dsn: str, schema: str) -> list[Migration]:
         for step in steps:
             _apply(conn, schema, step)
         return steps
+
+
+def _refuse_read_only(dsn: str, schema: str, cause: psycopg.Error) -> None:
+    """Say why the database takes no writes: libpq tells a standby and a default apart as little as the server's refusal does."""
+    with psycopg.connect(dsn, autocommit=True, target_session_attrs="any", connect_timeout=10) as conn:
+        is_standby, is_default = _run(conn, schema, "migrate/read_only").fetchone() or (False, False)
+        database, user = conn.info.dbname, conn.info.user
+    if is_standby:
+        msg = f"database {database!r} is on a standby, which takes no writes: give the primary's address"
+        raise ConfigError(msg) from cause
+    if is_default:
+        msg = (
+            f"sessions of {user!r} in database {database!r} begin read-only (default_transaction_read_only = on): migrate as a role "
+            "for which that is off (ALTER ROLE ... SET), or take it back where it was set (ALTER DATABASE ... RESET)"
+        )
+        raise ConfigError(msg) from cause
 
 
 def _follow_rename(conn: Connection, schema: str) -> None:
