@@ -12,7 +12,9 @@ value                     job becomes            spends an attempt
 ``Cancel(reason)``        cancelled              no
 ========================  =====================  ===================================================
 
-They are exceptions so that code deep inside a handler can end the attempt: ``raise Hold("looks like a duplicate")``.
+They are exceptions so that code deep inside a handler can end the attempt: ``raise Hold("looks like a duplicate")``. Raised in
+an ``asyncio.TaskGroup`` one arrives in an ``ExceptionGroup`` and counts all the same, also beside errors of other tasks, which
+the group has stopped for it. Of several of one kind the first counts; groups with different kinds are errors like any other.
 """
 
 from __future__ import annotations

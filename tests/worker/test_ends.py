@@ -1,5 +1,6 @@
 """How attempts end: every outcome value returned and raised, by coroutines and by plain functions on threads."""
 
+import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -192,6 +193,65 @@ async def test_a_permanent_error_is_not_tried_again(app: App, jobs: Jobs) -> Non
         row = await jobs.ended(job_id, "failed")
     assert (row["attempts"], row["max_attempts"]) == (1, 20)
     assert row["last_error"].startswith("KeyError: 'no such customer'")
+
+
+class Odd(ExceptionGroup[Exception]):
+    """A group that lies about what is in it."""
+
+    @property
+    def exceptions(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("raised", "state", "spent"),
+    [
+        (lambda: ExceptionGroup("g", [Hold("look")]), "held", 0),
+        (lambda: Odd("g", [ExceptionGroup("h", [Cancel("no")])]), "cancelled", 0),
+        (lambda: ExceptionGroup("g", [KeyError("x"), ExceptionGroup("h", [Hold("look")])]), "held", 0),
+        (lambda: ExceptionGroup("g", [Snooze(3600, "a"), Snooze(7200, "b")]), "ready", 0),
+        (lambda: ExceptionGroup("g", [ValueError("only")]), "failed", 1),
+        (lambda: ExceptionGroup("g", [Hold("look"), Snooze(5)]), "ready", 1),
+        (lambda: ExceptionGroup("g", [ValueError("one"), KeyError("two")]), "ready", 1),
+    ],
+    ids=["one", "nested", "beside an error", "two of a kind", "permanent", "two kinds", "errors"],
+)
+async def test_a_group_counts_as_the_outcome_in_it(
+    app: App, jobs: Jobs, raised: Callable[[], BaseException], state: str, spent: int
+) -> None:
+    @app.task(permanent=[ValueError], backoff=lambda _: 3600.0)
+    async def work() -> None:
+        raise raised()
+
+    job_id = app.enqueue(work.job()).id
+    async with running_worker(app):
+        await until(lambda: jobs.attempts(job_id) or jobs.state(job_id) == "cancelled", what="its end")
+    row = jobs.row(job_id)
+    assert (row["state"], row["attempts"]) == (state, spent)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutine", "thread"])
+async def test_an_outcome_raised_in_a_task_group_is_one(app: App, jobs: Jobs, is_async: bool) -> None:
+    async def deep() -> None:
+        raise Hold("look at it", data={"seen": [1]})
+
+    async def grouped() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deep())
+            group.create_task(asyncio.sleep(3600))
+
+    @app.task()
+    async def on_loop() -> None:
+        await grouped()
+
+    @app.task()
+    def on_thread() -> None:
+        asyncio.run(grouped())
+
+    job_id = app.enqueue((on_loop if is_async else on_thread).job()).id
+    async with running_worker(app):
+        await until(lambda: jobs.state(job_id) == "held", what="the hold")
+    assert (jobs.row(job_id)["hold_reason"], jobs.row(job_id)["hold_data"]) == ("look at it", {"seen": [1]})
 
 
 async def test_the_delays_of_a_task_s_own_policy_are_kept(app: App, jobs: Jobs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, assert_never
@@ -15,6 +16,7 @@ from samecommit.payload import clean_text, encode_plain
 from samecommit.retry import Backoff, delay_of
 
 ERROR_BYTES = 16_384
+_MEMBERS: Any = vars(BaseExceptionGroup)["exceptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ def _judge(outcome: AnyOutcome, job: Job, task: TaskDefinition, fallback: Backof
 
 
 def judge_error(error: BaseException, job: Job, task: TaskDefinition, fallback: Backoff) -> Verdict:
-    """Judge what a handler raised."""
+    """Judge what a handler raised; of a group, what it stands for."""
+    error = _spoken_for(error)
     if is_a(error, Outcome):
         return judge_outcome(error, job, task, fallback)  # type: ignore[arg-type]
     if is_a(error, LeaseLost):
@@ -120,6 +123,25 @@ def judge_error(error: BaseException, job: Job, task: TaskDefinition, fallback: 
     if is_a(error, *task.permanent):
         return Settle("failed", "failed", spends=True, error=describe(error))
     return _failed_attempt(job, task, fallback, describe(error))
+
+
+def _spoken_for(error: BaseException) -> BaseException:
+    """Return what a group of errors stands for: its only error, or the outcome that was raised in it; else the error itself."""
+    leaves = list(_leaves(error))
+    outcomes = [leaf for leaf in leaves if is_a(leaf, Outcome)]
+    if len(leaves) == 1:
+        return leaves[0]
+    return outcomes[0] if len({type(outcome) for outcome in outcomes}) == 1 else error
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that are no groups, in their order; a group is asked past whatever its class makes of itself."""
+    waiting = [error]
+    while waiting:
+        if not is_a(it := waiting.pop(), BaseExceptionGroup):
+            yield it
+            continue
+        waiting += reversed(_MEMBERS.__get__(it))
 
 
 def timed_out(job: Job, task: TaskDefinition, fallback: Backoff, seconds: float) -> Verdict:
