@@ -221,6 +221,12 @@ async def test_a_day_is_dropped_once_it_is_old_and_every_destination_has_it(dsn:
         await keeper.drop_old_days()
         assert sink.numbers == old
         assert days() == before - 1
+        conn.execute(f"SELECT samecommit.make_day('samecommit.event', {day})")
+        (name,) = conn.execute(f"SELECT 'event_' || to_char({day}, 'YYYYMMDD')").fetchone() or ("",)
+        await keeper._link.define("chore/mark_day", child=name)
+        await keeper._link.define("chore/detach_day", parent="event", child=name)  # and there it was cut off
+        await keeper.drop_old_days()
+        assert conn.execute("SELECT to_regclass('samecommit.' || %s)", [name]).fetchone() == (None,)
         await keeper._link.close()
 
 

@@ -13,7 +13,7 @@ from tests.support.jobs import Jobs
 
 from samecommit import WorkerConfig
 from samecommit.maintenance.retention import Retention
-from samecommit.storage.link import AsyncLink
+from samecommit.storage.link import AsyncLink, LinkDown
 
 pytestmark = pytest.mark.pg15
 
@@ -160,8 +160,8 @@ def test_making_a_day_waits_for_no_reader_and_no_writer(dsn: str, jobs: Jobs, ac
 # ----------------------------------------------------------------------------------------------------------- retention
 
 
-async def retention(dsn: str, config: WorkerConfig | None = None) -> None:
-    link = AsyncLink(dsn, "samecommit", "test")
+async def retention(dsn: str, config: WorkerConfig | None = None, link: AsyncLink | None = None) -> None:
+    link = link or AsyncLink(dsn, "samecommit", "test")
     try:
         await Retention(link, config or WorkerConfig()).run()
     finally:
@@ -189,6 +189,37 @@ def test_each_class_keeps_its_days_and_drops_the_older_ones(dsn: str, jobs: Jobs
     assert ages_of(jobs, "body") == [100, 91, 90, 8, 7, 2], "what failed enters the history ten days after its enqueue"
     left = jobs.value("SELECT count(*) FROM pg_class WHERE relname ~ %s", f"_{today() - timedelta(days=101):%Y%m%d}")
     assert left == 0, "a detached day is dropped as well"
+
+
+class CutOff(AsyncLink):
+    """Loses its connection when a day is detached and not yet dropped."""
+
+    async def define(self, label: str, **names: str) -> None:
+        if label == "chore/drop_day":
+            raise LinkDown("cut off")
+        await super().define(label, **names)
+
+
+def test_a_day_that_was_detached_and_not_dropped_is_dropped_by_the_next_turn(dsn: str, jobs: Jobs) -> None:
+    make_old_days(jobs, 200, 201, 5)
+    kept = f"job_history_3_{today() - timedelta(days=201):%Y%m%d}"
+    jobs.all(f"ALTER TABLE $.job_history_3 DETACH PARTITION $.{kept}")
+    jobs.all(
+        "CREATE TABLE $.job_history_3_20990231 (); CREATE TABLE $.job_history_3_copy (); CREATE TABLE $.a_20200101 ()"
+    )
+    tables = "SELECT relname FROM pg_class WHERE relnamespace = 'samecommit'::regnamespace AND relkind = 'r'"
+    for _ in range(5):
+        with pytest.raises(LinkDown):
+            asyncio.run(retention(dsn, link=CutOff(dsn, "samecommit", "test")))
+    left = {f"{parent}_{today() - timedelta(days=200):%Y%m%d}" for parent in ("attempt", "body", "job_history_1")}
+    assert left & {name for (name,) in jobs.all(tables)}
+    asyncio.run(retention(dsn))
+    names = {name for (name,) in jobs.all(tables)}
+    assert not left & names
+    assert {kept, "job_history_3_20990231", "job_history_3_copy", "a_20200101"} <= names, (
+        "nobody detached these to drop them"
+    )
+    assert ages_of(jobs, "job_history_3") == [5]
 
 
 def test_a_day_that_a_live_job_needs_is_kept(dsn: str, jobs: Jobs) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samecommit.config import WorkerConfig
-from samecommit.storage.days import drop_day
+from samecommit.storage.days import drop_day, drop_left_days, left_days
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.roles import as_keeper
 
@@ -34,8 +34,10 @@ class Retention:
         await self._link.fetch("chore/make_days", ahead=_AHEAD_DAYS)
         keep = self.keep_days()
         old = await self._link.fetch("chore/old_days", parents=list(keep), days=list(keep.values()))
-        if old:
+        left = await left_days(self._link, keep)
+        if old or left:
             async with as_keeper(self._link):
+                await drop_left_days(self._link, left)
                 for parent, child, is_pending in old:
                     await drop_day(self._link, parent, child, is_half_detached=is_pending)
         return _HOUR

@@ -1,2 +1,2 @@
--- Drops a day that was detached.
-DROP TABLE :"schema".:"child"
+-- Drops a day that was detached, unless another process was quicker.
+DROP TABLE IF EXISTS :"schema".:"child"
