@@ -20,6 +20,7 @@ from samecommit.testing import (
     enqueued,
     round_trip,
 )
+from samecommit.testing.plugin import Template
 
 tasks = Tasks()
 ledger: dict[int, int] = {}
@@ -226,3 +227,15 @@ async def test_draining_works_inside_a_running_loop(samecommit_dsn: str) -> None
 def test_each_test_has_a_database_of_its_own(samecommit_dsn: str) -> None:
     app, _, _ = make_app()
     assert drain(app).done == 0
+
+
+def test_processes_that_share_a_server_have_templates_of_their_own(samecommit_template: Template) -> None:
+    server = samecommit_template.server
+    with psycopg.connect(server, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE samecommit_template_0123456789ab")  # of a process that was killed
+        with Template(server, "samecommit") as other:
+            there = {name for (name,) in conn.execute("SELECT datname FROM pg_database")}
+            assert {other.name, samecommit_template.name} <= there, "both are in use"
+            assert "samecommit_template_0123456789ab" not in there
+        there = {name for (name,) in conn.execute("SELECT datname FROM pg_database")}
+        assert other.name not in there and samecommit_template.name in there

@@ -2,14 +2,14 @@
 
 ``samecommit_dsn`` is a migrated database of the test's own, made from a template; ``SAMECOMMIT_DSN`` names it for as long as the
 test runs, so that an application made with ``App()`` uses it. ``--samecommit-dsn`` names a server to use instead of the embedded
-one: a database on which databases may be created.
+one: a database on which databases may be created. Several processes may share it (pytest-xdist, two runs at once).
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from samecommit.storage.query import statement
 
-_TEMPLATE = "samecommit_template"
+_TEMPLATE = "samecommit_template_"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,46 +29,75 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def samecommit_server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The DSN of a server with a migrated template database; embedded and without fsync unless one was named."""
+def samecommit_template(request: pytest.FixtureRequest) -> Iterator[Template]:
+    """The migrated template database of this process."""
     named: str | None = request.config.getoption("--samecommit-dsn")
     schema = str(request.config.getoption("--samecommit-schema"))
     if named is not None:
-        with _template(named, schema):
-            yield named
+        with Template(named, schema) as template:
+            yield template
         return
     from samecommit.embedded import EmbeddedServer
 
-    with EmbeddedServer(settings={"fsync": "off"}) as server, _template(server.dsn, schema):
-        yield server.dsn
+    with EmbeddedServer(settings={"fsync": "off"}) as server, Template(server.dsn, schema) as template:
+        yield template
 
 
-class _template:  # noqa: N801 - used as a block
-    def __init__(self, dsn: str, schema: str) -> None:
-        self._dsn, self._schema = dsn, schema
+@pytest.fixture(scope="session")
+def samecommit_server(samecommit_template: Template) -> str:
+    """The DSN of a server with a migrated template database; embedded and without fsync unless one was named."""
+    return samecommit_template.server
 
-    def __enter__(self) -> None:
-        _run(self._dsn, "DROP DATABASE IF EXISTS {}", _TEMPLATE)
-        _run(self._dsn, "CREATE DATABASE {}", _TEMPLATE)
+
+class Template:
+    """A migrated database of this process alone, from which those of its tests are made; one that a killed process left is dropped.
+
+    Args:
+        server: a database on the server, which keeps an advisory lock for as long as the template is in use.
+        schema: where to install.
+    """
+
+    def __init__(self, server: str, schema: str) -> None:
+        self.server, self.name, self._schema = server, f"{_TEMPLATE}{secrets.token_hex(6)}", schema
+
+    def __enter__(self) -> Self:
+        self._user = psycopg.connect(self.server, autocommit=True)
+        self._is_mine(self.name)
+        self._drop_left()
+        _run(self.server, "CREATE DATABASE {}", self.name)
         from samecommit.app import App
 
-        dsn = make_conninfo(self._dsn, dbname=_TEMPLATE)
+        dsn = make_conninfo(self.server, dbname=self.name)
         App(dsn, schema=self._schema).migrate()
         forget_home(dsn, self._schema)
+        return self
 
     def __exit__(self, *_: object) -> None:
-        _run(self._dsn, "DROP DATABASE IF EXISTS {} WITH (FORCE)", _TEMPLATE)
+        _run(self.server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)
+        self._user.close()
+
+    def _drop_left(self) -> None:
+        found = "SELECT datname FROM pg_database WHERE datname ~ %s AND pg_has_role(datdba, 'MEMBER')"
+        for (name,) in self._user.execute(found, [f"^{_TEMPLATE}[0-9a-f]{{12}}$"]).fetchall():
+            if name != self.name and self._is_mine(name):
+                _run(self.server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+    def _is_mine(self, name: str) -> bool:
+        """Whether no other process uses that template."""
+        row = self._user.execute("SELECT pg_try_advisory_lock(hashtext(%s))", [name]).fetchone()
+        return row == (True,)
 
 
 @pytest.fixture
-def samecommit_dsn(samecommit_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def samecommit_dsn(samecommit_template: Template, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A fresh migrated database; ``SAMECOMMIT_DSN`` names it during the test."""
     name = f"samecommit_{secrets.token_hex(6)}"
-    _run(samecommit_server, "CREATE DATABASE {} TEMPLATE {}", name, _TEMPLATE)
-    dsn = make_conninfo(samecommit_server, dbname=name)
+    server = samecommit_template.server
+    _run(server, "CREATE DATABASE {} TEMPLATE {}", name, samecommit_template.name)
+    dsn = make_conninfo(server, dbname=name)
     monkeypatch.setenv("SAMECOMMIT_DSN", dsn)
     yield dsn
-    _run(samecommit_server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+    _run(server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
 
 def forget_home(dsn: str, schema: str) -> None:
