@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -20,8 +20,13 @@ from tests.worker import an_app as tasks
 
 from samecommit import App
 from samecommit.errors import ConfigError, TaskDefinitionError
+from samecommit.job import Job
+from samecommit.retry import Backoff
 from samecommit.runtime import children
 from samecommit.signals import JobFailed
+from samecommit.worker.child import Channel, Child
+from samecommit.worker.verdict import End
+from samecommit.worker.wire import Hello, Request
 
 app = tasks.app
 
@@ -366,3 +371,25 @@ async def test_a_child_that_talks_nonsense_is_killed_and_its_attempt_has_failed(
     async with running_worker(app):
         row = await jobs.ended(job_id, "failed")
     assert "said what no child says" in row["last_error"]
+
+
+@pytest.mark.parametrize(("payload", "says"), [(None, "no longer kept"), ("", "does not fit"), ("{}", None)])
+def test_a_child_never_runs_a_job_without_its_payload_with_the_defaults_of_its_task(
+    payload: str | None, says: str | None
+) -> None:
+    app, seen = App(""), []
+
+    @app.task(name="work")
+    def work(text: str = "all") -> None:
+        seen.append(text)
+
+    now = datetime.now(UTC)
+    job = Job(1, 1, 1, 0, "work", 1, 0, 20, now, now, now, 0, 1, None, None, None, None, None, None, None, payload)
+    hello = Hello("a:b", (), (), "", "samecommit", "i", Backoff())
+    child = Child(hello, dict(app.definitions), cast("Channel", None))
+    ended = child.run(Request(job, claim_id=1, lease_id=1))
+    if says is None:
+        assert (ended.end, seen) == (End("done"), ["all"])
+    else:
+        assert (ended.settle is not None and ended.settle.state, seen) == ("held", [])
+        assert says in str(ended.settle)

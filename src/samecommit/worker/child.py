@@ -41,7 +41,7 @@ from samecommit.runtime.children import LENGTH, STOP, frame
 from samecommit.storage.session import as_writer
 from samecommit.worker.attempt import Attempt
 from samecommit.worker.frameworks import between_jobs
-from samecommit.worker.verdict import Drop, End, Settle, judge_error, judge_value
+from samecommit.worker.verdict import NO_PAYLOAD, Drop, End, Settle, judge_error, judge_value
 from samecommit.worker.wire import Ended, Hello, Request, Told, encode, hello_decoder, request_decoder
 
 _PR_SET_PDEATHSIG = 1
@@ -100,10 +100,12 @@ class Child:
         if task is None:
             why = f"AppNotFound: the application of the child process has no task {job.kind!r}: restart the worker"
             return Ended(None, Settle("error", delay_seconds=60.0, error=why), None, is_ended_by_handler=False)
+        if job.payload_json is None:  # the worker holds these itself; with no arguments it would do something else
+            return Ended(None, NO_PAYLOAD, None, is_ended_by_handler=False)
         attempt = Attempt(msgspec.structs.astuple(job), request.claim_id, task, self)
         attempt.job = job
         try:
-            verdict = judge_value(self._call(attempt), job, task, self._hello.fallback)
+            verdict = judge_value(self._call(attempt, job.payload_json), job, task, self._hello.fallback)
         except BaseException as error:
             if stop.is_told:
                 raise
@@ -117,9 +119,9 @@ class Child:
             case Drop():
                 return Ended(None, None, None, attempt.is_ended_by_handler)
 
-    def _call(self, attempt: Attempt) -> Any:
+    def _call(self, attempt: Attempt, payload: str) -> Any:
         task, job = attempt.definition, attempt.job
-        kwargs = task.codec.decode(job.payload_json or "{}")
+        kwargs = task.codec.decode(payload)
         within = contextvars.copy_context()  # what one job sets there, the next does not see
         if not task.is_async:
             with between_jobs():
