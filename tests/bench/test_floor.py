@@ -1,12 +1,14 @@
 """The prototype works in a schema of its own, which goes with it."""
 
 import psycopg
+import pytest
 
 from samecommit.bench.floor import prototype_drain
 from samecommit.bench.place import open_place
 from samecommit.bench.report import Report
 
 
+@pytest.mark.session("settings from the connect on")
 def test_the_prototype_leaves_nothing_behind_and_a_schema_of_the_user_s_alone(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("CREATE SCHEMA proto")

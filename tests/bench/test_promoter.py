@@ -1,9 +1,12 @@
 """Jobs that are due at a rate are due at that rate, however long it takes to store them."""
 
+import pytest
+
 from samecommit.bench.place import open_place
 from samecommit.bench.promoter import spread
 
 
+@pytest.mark.session("settings from the connect on")
 def test_due_times_count_from_one_moment(dsn: str) -> None:
     with open_place(dsn, may_disturb=True) as place:
         with place.connect() as conn:

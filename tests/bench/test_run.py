@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import psycopg
 import pytest
 from rich.console import Console
+from tests.support.database import Database
+from tests.support.pooler import behind, pooler
 
 from samecommit.bench.run import Scale, measures, run
 from samecommit.errors import ConfigError
@@ -48,6 +51,17 @@ def test_every_measurement_has_a_name_in_the_command_s_help() -> None:
     assert not [name for name in measures(Scale()) if name not in shown.stdout]
 
 
+def test_a_pooler_is_refused_whose_other_clients_would_be_left_with_the_settings(
+    dsn: str, server: Database, port: int | None
+) -> None:
+    with nullcontext(port) if port else pooler(server.dsn_of("postgres")) as listening:
+        address = dsn if port else behind(dsn, listening)
+        with pytest.raises(ConfigError, match=r"goes through a pooler.*give the server's own address"):
+            run(["lanes"], dsn=address, factor=0.01, console=Console(file=io.StringIO()))
+    assert not schemas(dsn)
+
+
+@pytest.mark.session("settings from the connect on")
 def test_a_measurement_leaves_rows_and_no_schema(dsn: str, tmp_path: Path) -> None:
     report = run(["lanes"], dsn=dsn, json_path=tmp_path / "rows.json", factor=0.01, console=Console(file=io.StringIO()))
     assert report.is_complete and not schemas(dsn)
@@ -55,6 +69,7 @@ def test_a_measurement_leaves_rows_and_no_schema(dsn: str, tmp_path: Path) -> No
     assert [row["bar"] for row in rows] == [2.0] and rows[0]["value"] > 0
 
 
+@pytest.mark.session("settings from the connect on")
 def test_a_measurement_that_fails_is_told_and_the_next_one_goes_on(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no luck")
@@ -68,6 +83,7 @@ def test_a_measurement_that_fails_is_told_and_the_next_one_goes_on(dsn: str, mon
 
 @pytest.mark.slow
 @pytest.mark.pg15
+@pytest.mark.session("settings from the connect on")
 @pytest.mark.parametrize("name", QUICK)
 def test_each_measurement_works_on_a_database_of_its_user(dsn: str, tmp_path: Path, name: str) -> None:
     report = run([name], dsn=dsn, factor=0.005, plots=tmp_path, console=Console(file=io.StringIO()))
@@ -75,6 +91,7 @@ def test_each_measurement_works_on_a_database_of_its_user(dsn: str, tmp_path: Pa
     assert report.rows and not schemas(dsn)
 
 
+@pytest.mark.session("settings from the connect on")
 def test_an_interrupted_run_is_not_complete(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -86,6 +103,7 @@ def test_an_interrupted_run_is_not_complete(dsn: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.session("settings from the connect on")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_shows_what_there_is_and_leaves_nothing(
     dsn: str, tmp_path: Path, number: signal.Signals

@@ -48,7 +48,7 @@ def states(conn: Conn) -> Counter[str]:
 
 async def all_in(conn: Conn, **wanted: int) -> None:
     """Wait, with every pause cut short, until so many jobs are in each state."""
-    await until(lambda: retry_now(conn) or states(conn) == Counter(wanted), what=f"{wanted}")
+    await until(lambda: retry_now(conn) or states(conn) == Counter(wanted), 60, f"{wanted}")
 
 
 @pytest.mark.pg15

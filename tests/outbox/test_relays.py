@@ -194,6 +194,7 @@ async def test_a_replay_reaches_a_running_relay_at_once(dsn: str, conn: Conn) ->
         assert [(it.number, it.replay) for it in sink.taken[3:]] == [(n, replay["id"]) for n in numbers[1:]]
 
 
+@pytest.mark.session("connections of its own")
 async def test_a_lost_connection_is_replaced(dsn: str, conn: Conn) -> None:
     app = App(dsn)
     sink = Scripted()

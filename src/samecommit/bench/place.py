@@ -165,7 +165,7 @@ def open_place(
         settings: further ones for the server that is started.
 
     Raises:
-        ConfigError: other sessions work on the server and ``may_disturb`` was not said.
+        ConfigError: the connection goes through a pooler; other sessions work on the server and ``may_disturb`` was not said.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="samecommit-bench-")))
@@ -175,8 +175,10 @@ def open_place(
 
             server = stack.enter_context(EmbeddedServer(settings={**_SETTINGS, **(settings or {})}))
             dsn = server.dsn
-        elif not may_disturb:
-            _refuse_busy(dsn)
+        else:
+            _refuse_pooler(dsn)
+            if not may_disturb:
+                _refuse_busy(dsn)
         place = Place(dsn, f"samecommit_bench_{secrets.token_hex(4)}", _postmaster(dsn), folder, is_ours)
         stack.callback(place.drop)
         place.renew()
@@ -203,6 +205,18 @@ def _postmaster(dsn: str) -> int | None:
         except OSError:
             return None
     return int(rest.split()[1]) if "(postgres" in name else None
+
+
+def _refuse_pooler(dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("SELECT pg_backend_pid()").fetchone()
+        is_direct = row == (conn.info.backend_pid,)  # a pooler tells its clients a number of its own
+    if not is_direct:
+        msg = (
+            "this connection goes through a pooler, whose other clients would be left with the settings of the measurements: "
+            "give the server's own address"
+        )
+        raise ConfigError(msg)
 
 
 def _refuse_busy(dsn: str) -> None:

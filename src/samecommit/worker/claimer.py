@@ -76,7 +76,7 @@ class Claimer:
         self._full_look_at = clock() + _QUICK_FULL_LOOK_SECONDS * random.random()
         self._is_caught_up, self._has_more_behind = True, False
         self._sampled = self._precise_at = -1e9
-        self._look_seconds = 0.0
+        self._look_seconds = self._forward_seconds = 0.0
         self._has_new_lanes = False
         self._pace = Pace(bell, config.poll_seconds, clock)
         self._in_doubt_until = self._gave_back = -1e9
@@ -204,14 +204,18 @@ class Claimer:
             is_complete = self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
             await self._hand_over(lease_id, claim_id, rows, lanes)
         self._is_caught_up = len(rows) < room
-        if mode != "forward":
+        if mode == "forward":
+            self._forward_seconds = self._clock() - began
+        else:
             self._looked(mode, began, is_complete=is_complete)
             await self._look(is_wanted=not rows and self._pace.is_idle)
         return len(rows)
 
     def _looked(self, mode: Mode, began: float, *, is_complete: bool) -> None:
         self._looked_back = self._clock()
-        seconds = self._looked_back - began
+        seconds = max(
+            0.0, self._looked_back - began - self._forward_seconds
+        )  # more than any claim takes, to a far database, too
         # what was behind the bookmark filled the room: the next slots are for the rest of it
         self._has_more_behind = not is_complete and seconds < _DEAR_SECONDS
         if mode == "full":
@@ -261,7 +265,8 @@ class Claimer:
         if self._lease() != lease_id:
             return  # lost while the bodies were fetched: the reaper has them
         self._claimed(claim_id, len(rows))
-        self._executor.take(claim_id, rows)
+        # a claim that was under way when the worker was told to stop starts nothing: its jobs are given back
+        self._executor.take(claim_id, rows, starts=not self.is_stopping)
         self._signals.emit(JobsClaimed(count=len(rows)))
 
     async def _with_bodies(self, rows: list[Row]) -> list[Row]:

@@ -128,15 +128,16 @@ class Executor:
         """Learn how long a claim takes: over a slow network more jobs must wait here for the slots not to stand empty."""
         self._claim_seconds += (seconds - self._claim_seconds) / 8
 
-    def take(self, claim_id: int, rows: Sequence[Row]) -> None:
-        """Take over claimed jobs (rows of ``claim/claim.sql``) and start what fits."""
+    def take(self, claim_id: int, rows: Sequence[Row], *, starts: bool = True) -> None:
+        """Take over claimed jobs (rows of ``claim/claim.sql``) and start what fits, unless they are to be given back."""
         self._loop = asyncio.get_running_loop()
         if self._context is None:
             self._context = contextvars.copy_context()  # the worker's own, of which every job gets a copy
         self._now = self._loop.time()
         tasks, host = self._tasks, self._host
         self.waiting.extend([Attempt(row, claim_id, tasks[row[_KIND]], host) for row in rows])
-        self._start_next()
+        if starts:
+            self._start_next()
 
     def _start_next(self) -> None:
         running, waiting, most = self.running, self.waiting, self._config.concurrency
