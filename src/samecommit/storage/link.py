@@ -38,10 +38,10 @@ _UNITS = {"": 0.001, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 _KEEPALIVE: Mapping[str, Any] = {
     "connect_timeout": _CONNECT_SECONDS,
     "keepalives": 1,
-    "keepalives_idle": 5,
+    "keepalives_idle": 4,
     "keepalives_interval": 3,
     "keepalives_count": 3,
-    "tcp_user_timeout": 15_000,
+    "tcp_user_timeout": 12_000,
 }
 
 
