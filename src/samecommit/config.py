@@ -24,7 +24,7 @@ class WorkerConfig:
         handler_connections: connections that ``ctx.transaction()`` shares, for plain and for async functions each, at most.
         connect_seconds: how long a start waits for a server that is away; None is for ever.
         lease_seconds: how long a process may be silent before its jobs are given to somebody else.
-        heartbeat_seconds: how often it says that it lives; at most a third of the lease.
+        heartbeat_seconds: how often it says that it lives; less than half the lease.
         reap_seconds: how often dead leases are looked for.
         stall_seconds: how long the event loop may stand still before the process counts as hung.
         timeout_seconds: the longest attempt, unless its task says otherwise.

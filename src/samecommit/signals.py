@@ -1,7 +1,7 @@
 """What happened, told to whoever listens: typed values, past participles, no strings to parse.
 
 The core logs nothing. ``signals.subscribe(listener)`` hears everything; a listener that raises is dropped with a warning
-on the standard error stream and never harms the work. `samecommit.observability` turns signals into logs and metrics.
+on the standard error stream and never harms the work.
 """
 
 from __future__ import annotations

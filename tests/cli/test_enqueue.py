@@ -1,6 +1,8 @@
 import io
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from tests.cli.conftest import Samecommit
 from tests.support.jobs import Jobs
@@ -104,6 +106,28 @@ def test_a_key_holds_one_live_job(on_database: Samecommit) -> None:
     again = on_database("enqueue", "greet", "--unique", "k", "--json").data
     assert (first["created"], again["created"], again["id"]) == (True, False, first["id"])
     assert "there already" in on_database("enqueue", "greet", "--unique", "k").out
+
+
+def test_a_key_may_have_a_window(on_database: Samecommit, jobs: Jobs) -> None:
+    on_database("enqueue", "greet", "--unique", "k", "--unique-for", "12h")
+    assert jobs.value("SELECT until_at - now() BETWEEN interval '11 hours' AND interval '12 hours' FROM $.unique_key")
+    told = on_database("enqueue", "greet", "--unique", "k", "--unique-for", "2030-01-31T09:00")
+    assert told.status == 2 and "--unique-for takes a span" in told.err
+    assert on_database("enqueue", "greet", "--unique-for", "12h").status == 2
+    assert jobs.count() == 1
+
+
+def test_with_the_application_the_job_goes_where_its_own_code_would_put_it(
+    on_database: Samecommit, conn: psycopg.Connection[Any], shop: str, tmp_path: Path
+) -> None:
+    module = tmp_path / f"{shop}.py"
+    module.write_text(module.read_text().replace("App()", "App(schema='elsewhere')"))
+    assert on_database("migrate", "--app", shop).status == 0
+    assert on_database("enqueue", "greet", "--arg", "name=Ann", "--app", shop).status == 0
+    assert conn.execute("SELECT kind FROM elsewhere.job").fetchall() == [("greet",)]
+    assert conn.execute("SELECT kind FROM samecommit.job").fetchall() == []
+    told = on_database("enqueue", "greet", "--arg", "name=Ann", "--app", shop, "--schema", "third")
+    assert told.status == 2 and "--schema 'third' is not that of the application, 'elsewhere'" in told.err
 
 
 def test_an_unknown_queue_is_refused(on_database: Samecommit) -> None:

@@ -74,4 +74,6 @@ def test_workers_are_listed_dead_or_alive(on_database: Samecommit, jobs: Jobs) -
             pid,
         )
     assert [worker["state"] for worker in on_database("workers", "--json").data] == ["working", "dead"]
-    assert "greet" in on_database("workers").out
+    assert "greet" in on_database("workers").out and "note" not in on_database("workers").out
+    jobs.all("UPDATE $.worker SET note = '2 threads hang'")
+    assert "2 threads hang" in on_database("workers").out

@@ -385,7 +385,8 @@ def test_deliveries_of_two_sources_have_keys_of_their_own_though_their_events_ha
 
     assert key("/shop", "order-1") != key("/stock", "order-1")
     assert key("/shop", "order-1") == key("/shop", "order-1")
-    assert key("/shop", given := str(uuid.uuid4())) == f"{given}:crm"
+    assert key("/shop", given := str(uuid.uuid4())) == f"/shop:{given}:crm" != key("/stock", given)
+    assert key("urn:shop", "stock:1") != key("urn:shop:stock", "1")
 
 
 @pytest.mark.parametrize("data", [b'{"a": 1.10}', "naïve".encode(), b"\x00\xff", b"a\x00b"])

@@ -18,6 +18,7 @@ from tests.outbox.support import (
 )
 
 from samecommit.event import StoredEvent
+from samecommit.outbox.log import Log
 from samecommit.outbox.outcomes import (
     Delivered,
     DestinationDown,
@@ -441,6 +442,22 @@ async def test_after_a_crash_a_readable_destination_is_looked_at_first(dsn: str,
         assert sink.looks == [numbers]
         await second.stop()
         assert place(conn)[2:4] == (3, 3)
+
+
+async def test_after_a_crash_one_wait_for_what_is_not_shown_yet_is_enough_for_all_pages(dsn: str, conn: Conn) -> None:
+    numbers = emit(conn, None, 6)
+    sink = Readable(idempotency=ReadBack(50.0), keeps_key_order=True)
+    async with Stage(dsn, sink, lease_seconds=30.0) as stage:
+        stage.log = Log(stage.link, room=2)
+        stage.relay = stage.another()
+        await cut_off(stage, conn)
+        sink.there = set(sink.numbers)
+        assert sink.numbers == numbers[:2]
+        await stage.later(1.0)
+        assert sink.looks == [], "it waits until the destination would show them"
+        await stage.later(51.0)
+        assert sink.looks == [numbers[:2], numbers[2:4], numbers[4:]]
+        assert sink.numbers == numbers
 
 
 async def cut_off(stage: Stage, conn: Conn, *, turns: int = 2, ago: str = "0 s") -> None:

@@ -294,7 +294,7 @@ async def test_jobs_are_made_again_with_effects_of_their_own(dsn: str, conn: Con
         jobs = conn.execute("SELECT payload -> 'event', effect_key FROM samecommit.job ORDER BY id").fetchall()
         assert [job[0]["replay"] for job in jobs] == [0, 0, 0, replay, replay, replay]
         assert len({key for _, key in jobs}) == 6
-        assert jobs[3][1] == f"{jobs[0][0]['id']}:r{replay}:crm"
+        assert jobs[3][1] == f"{jobs[0][0]['source']}:{jobs[0][0]['id']}:r{replay}:crm"
         assert seen(conn)["state"] == "done"
         await expander.stop()
 

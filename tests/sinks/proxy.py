@@ -36,6 +36,10 @@ class Proxy:
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
+        self.refuses = True
+        await asyncio.sleep(
+            0.01
+        )  # a connection that has just been accepted is not served before the next turns of the loop
         self.cut()
         for task in tuple(self._tasks):
             task.cancel()

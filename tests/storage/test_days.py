@@ -13,7 +13,7 @@ from tests.support.jobs import Jobs
 
 from samecommit import WorkerConfig
 from samecommit.maintenance.retention import Retention
-from samecommit.storage.link import AsyncLink, LinkDown
+from samecommit.storage.link import AsyncLink, LinkBusy, LinkDown
 
 pytestmark = pytest.mark.pg15
 
@@ -220,6 +220,25 @@ def test_a_day_that_was_detached_and_not_dropped_is_dropped_by_the_next_turn(dsn
         "nobody detached these to drop them"
     )
     assert ages_of(jobs, "job_history_3") == [5]
+
+
+class InUse(AsyncLink):
+    """Somebody else works on every table of which a day is to be detached."""
+
+    async def define(self, label: str, **names: str) -> None:
+        if label.startswith("chore/detach_day"):
+            raise LinkBusy("in use")
+        await super().define(label, **names)
+
+
+def test_a_day_that_a_person_takes_out_after_a_turn_could_not_is_kept(dsn: str, jobs: Jobs) -> None:
+    make_old_days(jobs, 200)
+    with pytest.raises(LinkBusy):
+        asyncio.run(retention(dsn, link=InUse(dsn, "samecommit", "test")))
+    kept = f"attempt_{today() - timedelta(days=200):%Y%m%d}"  # the first that the turn tried
+    jobs.all(f"ALTER TABLE $.attempt DETACH PARTITION $.{kept}")
+    asyncio.run(retention(dsn))
+    assert jobs.value("SELECT to_regclass(%s)::text", f"samecommit.{kept}") == f"samecommit.{kept}"
 
 
 def test_a_day_that_a_live_job_needs_is_kept(dsn: str, jobs: Jobs) -> None:

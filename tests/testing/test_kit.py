@@ -5,6 +5,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from samecommit import App, AsyncContext, Context, Hold, Task, Tasks
 from samecommit.errors import ConfigError, PayloadError
@@ -239,3 +240,15 @@ def test_processes_that_share_a_server_have_templates_of_their_own(samecommit_te
             assert "samecommit_template_0123456789ab" not in there
         there = {name for (name,) in conn.execute("SELECT datname FROM pg_database")}
         assert other.name not in there and samecommit_template.name in there
+
+
+def test_a_template_is_in_use_for_those_too_who_come_through_another_database(samecommit_template: Template) -> None:
+    server = samecommit_template.server
+    with psycopg.connect(server, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE samecommit_elsewhere")
+        try:
+            with Template(make_conninfo(server, dbname="samecommit_elsewhere"), "samecommit"):
+                there = {name for (name,) in conn.execute("SELECT datname FROM pg_database")}
+        finally:
+            conn.execute("DROP DATABASE samecommit_elsewhere WITH (FORCE)")
+    assert samecommit_template.name in there

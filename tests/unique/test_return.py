@@ -67,6 +67,19 @@ def test_a_failed_job_that_returns_goes_on_with_its_window(
     keys.check()
 
 
+@pytest.mark.parametrize("bring_back", ["retry", "hold"])
+def test_a_job_that_returns_after_its_window_keeps_nothing_of_it_that_a_sweep_would_look_at(
+    keys: Keys, actor: Actor, bring_back: str, jobs: Jobs
+) -> None:
+    """A sweep whose snapshot is from before the return sees a failed job, and decides by the row's newest version alone."""
+    first, _, _ = keys.enqueue(unique_for=HOUR)
+    failed(keys, actor, first)
+    jobs.all("UPDATE $.unique_key SET until_at = clock_timestamp() - interval '1 second'")
+    assert keys.call(bring_back, first, *(["look"] if bring_back == "hold" else [])) in ("retried", "held")
+    assert jobs.all("SELECT job_id, until_at FROM $.unique_key") == [(first, None)]
+    keys.check()
+
+
 def test_a_job_that_takes_over_a_failed_ones_key_has_its_own_window_or_none(keys: Keys, actor: Actor) -> None:
     first, _, _ = keys.enqueue(unique_for=HOUR)
     failed(keys, actor, first)

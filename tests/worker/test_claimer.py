@@ -1,6 +1,8 @@
 """What a claimer makes of answers that come at odd times; the database is played, its answers are given by hand."""
 
 import asyncio
+from collections.abc import Callable
+from itertools import count
 from typing import Any, cast
 
 from samecommit.config import WorkerConfig
@@ -20,6 +22,8 @@ class Database:
         self.suspects: int | None = None
         self.starts: list[str] = []
         self.labels: list[str] = []
+        self.places, self.has_backlog = count(21), False
+        self.on_claim: Callable[[], None] = lambda: None
 
     async def fetch(self, label: str, **values: Any) -> list[Any]:
         self.labels.append(label)
@@ -33,7 +37,15 @@ class Database:
                 self.starts.append(values["starts"])
                 self.asked.set()
                 await self.answers.wait()
+                self.on_claim()
+                if self.has_backlog:
+                    places = [next(self.places) for _ in range(values["room"])]
+                    return [(place, place, 1, 0, *[None] * 16, "{}") for place in places]
         return []
+
+    @property
+    def is_forward(self) -> bool:
+        return "," not in self.starts[-1]  # every other look has the head of the line beside it
 
 
 class Handlers:
@@ -50,6 +62,8 @@ class Handlers:
         return set()
 
     def note_claim(self, seconds: float) -> None: ...
+
+    def take(self, claim_id: int, rows: Any, *, starts: bool) -> None: ...
 
     def give_back_waiting(self) -> None:
         self.given_back += 1
@@ -86,6 +100,14 @@ class Turns:
         self.now += seconds
         async with asyncio.timeout(10):
             await self.claimer.run_once()
+
+    def takes(self, *, forward: float, other: float) -> None:
+        """Let a claim take so many seconds."""
+
+        def pass_by() -> None:
+            self.now += forward if self.database.is_forward else other
+
+        self.database.on_claim = pass_by
 
     def low(self) -> int:
         return self.claimer._marks.lanes[1, 0].low
@@ -146,3 +168,23 @@ async def test_a_worker_without_a_free_slot_takes_no_suspect_and_keeps_the_next_
     turns.handlers.free_slots = 1
     await turns.turn()
     assert "claim/claim_suspects" in turns.database.labels
+
+
+async def test_one_claim_that_met_a_stall_makes_no_look_cheap() -> None:
+    turns = Turns()
+    for _ in range(5):
+        await turns.turn()
+    turns.database.has_backlog = True
+    for forward_seconds in (0.001, 5.0):
+        turns.takes(forward=forward_seconds, other=0.001)
+        turns.database.starts.append("a look,")
+        while not turns.database.is_forward:
+            await turns.turn(0.001)
+    turns.database.has_backlog = False
+    turns.takes(forward=0.001, other=0.3)
+    turns.database.starts.clear()
+    begun = turns.now
+    for _ in range(100):
+        await turns.turn()
+    full = [starts for starts in turns.database.starts if starts.endswith(",0}")]
+    assert len(turns.database.starts) > 50 and len(full) * 0.3 < 0.015 * (turns.now - begun), "a hundredth of the time"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from samecommit.cli.failure import Refused
-from samecommit.cli.options import Manner, common, database, resolve_dsn
+from samecommit.cli.options import Manner, common, database, of_app, resolve_dsn
 from samecommit.cli.values import Json, Moment, arguments
 
 if TYPE_CHECKING:
+    from samecommit.app import App
     from samecommit.job import NewJob
     from samecommit.storage.operate import Until
     from samecommit.task import Task
@@ -29,21 +30,29 @@ if TYPE_CHECKING:
 @click.option("--tag", "tags", multiple=True, metavar="TEXT", help="May be repeated.")
 @click.option("--effect-key", metavar="TEXT", help="What its effects are known by outside.")
 @click.option("--unique", metavar="KEY", help="At most one live job with this key.")
+@click.option("--unique-for", type=Moment(), metavar="SPAN", help="Keep that key so long, though the job ends: 12h.")
 @database
 @common
 def enqueue(manner: Manner, kind: str, pairs: tuple[str, ...], payload: str | None, target: str | None,
             dsn: str | None, schema: str, **given: Any) -> None:  # fmt: skip
     """Store a job of that KIND, in a transaction of its own.
 
-    With --app (or SAMECOMMIT_APP) the arguments are checked against the task and its queue, priority and attempts are
-    used; without it the database takes what it is given.
+    With --app (or SAMECOMMIT_APP) the arguments are checked against the task, its queue, priority and attempts are used, and
+    the job goes into the application's database and schema; without it the database takes what it is given.
     """
     from samecommit.app import App
+    from samecommit.cli.locate import locate
 
     options = _options(given)
     text = arguments(pairs, payload)
-    job = _untyped(kind, text, options, schema) if target is None else _typed(target, kind, text, options)
-    stored = App(resolve_dsn(dsn), schema=schema).enqueue(job)
+    if target is None:
+        address = resolve_dsn(dsn)
+        job = _untyped(kind, text, options, schema)
+    else:
+        app = locate(target)
+        address, schema = of_app(app, dsn, schema)
+        job = _typed(app, target, kind, text, options)
+    stored = App(address, schema=schema).enqueue(job)
     state = "enqueued" if stored.created else "there already"
     manner.say({"id": stored.id, "created": stored.created}, f"job {stored.id} ({kind}): {state}")
 
@@ -53,6 +62,10 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     at: Until | None = chosen.pop("at", None)
     if at is not None:
         chosen |= {"run_at": at.at} if at.at is not None else {"delay": at.seconds}
+    if "unique_for" in chosen:
+        if chosen["unique_for"].seconds is None:
+            raise click.UsageError("--unique-for takes a span, as in 12h")
+        chosen["unique_for"] = chosen["unique_for"].seconds
     if "expires_at" in chosen:
         if chosen["expires_at"].at is None:
             raise click.UsageError("--expires-at takes a time, as in 2030-01-31T09:00")
@@ -60,13 +73,11 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def _typed(target: str, kind: str, payload: str, options: dict[str, Any]) -> NewJob[Any]:
+def _typed(app: App, target: str, kind: str, payload: str, options: dict[str, Any]) -> NewJob[Any]:
     """Make the job as the application's own code would."""
-    from samecommit.cli.locate import locate
     from samecommit.errors import PayloadMismatch
     from samecommit.task import Task
 
-    app = locate(target)
     definition = app.definitions.get(kind)
     if definition is None:
         raise Refused(f"{target!r} has no task {kind!r}: it has {', '.join(sorted(app.definitions)) or 'none'}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from samecommit.cli.options import Manner, check_dsn, common, database, describe_dsn, resolve_dsn
+from samecommit.cli.options import Manner, common, database, describe_dsn, of_app, resolve_dsn
 
 if TYPE_CHECKING:
     from samecommit.app import App
@@ -44,7 +44,7 @@ def migrate(
     if app is None:
         address = resolve_dsn(dsn)
     else:
-        address, schema = dsn if dsn is not None else check_dsn(app.dsn, "the application's DSN"), app.schema
+        address, schema = of_app(app, dsn, schema)
     where = f"schema {schema!r} of {describe_dsn(address)}"
     if plan:
         steps = _pending(address, schema)

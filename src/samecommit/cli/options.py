@@ -15,6 +15,7 @@ import click
 from rich.console import Console, RenderableType
 
 if TYPE_CHECKING:
+    from samecommit.app import App
     from samecommit.storage.operate import Operator
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -118,6 +119,17 @@ def operator(dsn: str | None, schema: str) -> Operator:
 def resolve_dsn(dsn: str | None) -> str:
     """Return the database to use; the empty string leaves it to libpq and the PG* variables."""
     return dsn if dsn is not None else check_dsn(os.environ.get("SAMECOMMIT_DSN", ""), "SAMECOMMIT_DSN")
+
+
+def of_app(app: App, dsn: str | None, schema: str) -> tuple[str, str]:
+    """Return the database and the schema of an application; ``--dsn`` goes over its own.
+
+    Raises:
+        click.UsageError: ``--schema`` names another one, or its DSN cannot be parsed.
+    """
+    if schema not in ("samecommit", app.schema):
+        raise click.UsageError(f"--schema {schema!r} is not that of the application, {app.schema!r}: leave it out")
+    return dsn if dsn is not None else check_dsn(app.dsn, "the application's DSN"), app.schema
 
 
 def check_dsn(dsn: str, source: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from samecommit.cli.failure import Exit, Refused
-from samecommit.cli.options import Manner, common, database
+from samecommit.cli.options import Manner, common, database, of_app
 from samecommit.cli.outbox_asking import LIMIT, Columns, Row, asking, numbers_of
 from samecommit.cli.outbox_reconcile import reconcile
 from samecommit.cli.outbox_replay import replay, replays
@@ -274,7 +274,7 @@ def add(manner: Manner, destination: str, target: str | None, beginning: Any, ds
         raise Refused(
             f"the application declares no destination {destination!r}; it has {', '.join(map(repr, known)) or 'none'}"
         )
-    with asking(dsn if dsn is not None else app.dsn, schema) as asked:
+    with asking(*of_app(app, dsn, schema)) as asked:
         there = next((row for row in asked.status() if row["destination"] == destination), None)
         if there is not None:
             raise Refused(

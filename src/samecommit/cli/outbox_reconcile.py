@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from samecommit.cli.failure import Exit, Refused
-from samecommit.cli.options import Manner, common, database
+from samecommit.cli.options import Manner, common, database, of_app
 from samecommit.cli.outbox_asking import Columns, asking
 from samecommit.cli.show import table, when
 from samecommit.cli.values import Moment
@@ -60,7 +60,7 @@ def reconcile(
         raise Refused(
             f"the application declares no destination {destination!r}; it has {', '.join(map(repr, known)) or 'none'}"
         )
-    with asking(dsn if dsn is not None else app.dsn, schema) as asked:
+    with asking(*of_app(app, dsn, schema)) as asked:
         shown = _compare(asked, readable(known[destination]), EventFilter(since=since, until=until))
         made = None
         if replay_missing and shown.missing:

@@ -13,7 +13,9 @@ from samecommit.cli.worker_options import Names
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @click.option("--destination", "names", type=Names(), multiple=True, help="To these only; to all when not given.")
 @click.option(
-    "--doorbell/--no-doorbell", default=None, help="Wait for the bell, or only poll (behind a transaction pooler)."
+    "--doorbell/--no-doorbell",
+    default=None,
+    help="Wait for the bell, or only poll, as it does behind a transaction pooler anyway.",
 )
 @click.option(
     "--log",

@@ -67,7 +67,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "inbox_days": (click.INT, "How long a receiver's inbox remembers messages."),
     "retention_days": (Numbers("SHORT,DEFAULT,LONG"), "How long the history keeps its three classes."),
     "backoff": (Numbers("BASE,FACTOR,CAP,JITTER"), "Retries: seconds, factor, longest seconds, jitter from 0 to 1."),
-    "doorbell": (bool, "Wait for the bell, or only poll (behind a transaction pooler)."),
+    "doorbell": (bool, "Wait for the bell, or only poll, as it does behind a transaction pooler anyway."),
     "chores": (bool, "Do chores too: promote, reap, retention."),
 }
 

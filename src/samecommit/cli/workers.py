@@ -21,6 +21,8 @@ COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "queues": lambda row: "all" if row["queues"] == ["*"] else ", ".join(row["queues"]),
     "kinds": lambda row: ", ".join(row["kinds"]),
 }
+# what a worker notes of itself, of threads that hang for instance: seldom there
+NOTED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {**COLUMNS, "note": lambda row: row["note"] or ""}
 
 
 @click.command()
@@ -30,6 +32,7 @@ def workers(manner: Manner, dsn: str | None, schema: str) -> None:
     """List the workers; a dead one stays until its jobs are given to others."""
     with operator(dsn, schema) as asked:
         rows = asked.workers()
+    columns = NOTED if any(row["note"] for row in rows) else COLUMNS
     manner.say(
-        rows, table(rows, COLUMNS) if rows else "no worker is alive: start one with samecommit worker MODULE:APP"
+        rows, table(rows, columns) if rows else "no worker is alive: start one with samecommit worker MODULE:APP"
     )

@@ -1,7 +1,7 @@
 """What a job destination's code looks like: one event at a time, run as a job of the engine.
 
 For systems that are slow, that limit rates or that cannot tell a repeat: webhooks, CRMs, any API. Matching events are
-expanded exactly once into jobs, which bring retries, review and the dashboard. An attempt that ends in doubt is looked up
+expanded exactly once into jobs, which bring retries, review and replay. An attempt that ends in doubt is looked up
 with ``find_existing`` before anything is sent again; an adapter without it never repeats a doubtful send by itself unless
 it says so (``on_doubt = "resend"``): a person decides.
 """

@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -46,14 +47,15 @@ def carried(document: dict[str, Any]) -> StoredEvent:
 def effect_key(event: StoredEvent, destination: str, target: str) -> str:
     """Return what identifies the effect of a delivery: the same for every attempt.
 
-    An id that the emitter chose is unique within its source only, so the source is part of the key then.
+    An id is unique within its source only, a UUID too: emitters choose those of what an event is about. Colons in the source
+    are escaped, so that where it ends is certain.
     """
-    source = "" if is_unique(event) else event.source
+    source = quote(event.source, safe="/")
     return ":".join(part for part in (source, event.dedupe_id, destination, target) if part)
 
 
 def is_unique(event: StoredEvent) -> bool:
-    """Whether no event of another source has the same id: it is a UUID, as `emit` gives one."""
+    """Whether an id may be taken for one that no other source has: it is a UUID, as `emit` gives one."""
     return _UUID.fullmatch(event.id) is not None
 
 

@@ -89,9 +89,11 @@ class Doubts:
         self.tries.clear()
         self._first.clear()
         if self.suspects and events:
+            assert self._taken is not None
             suspects = events[: self.suspects]
             self.suspects -= len(suspects)
-            self._sent = self._clock()
+            # the last relay sent nothing after that, so one wait is enough for all pages
+            self._sent = max(self._sent, self._taken.clock)
             self._first = {event.number: self._earliest_send(event) for event in suspects}
             self.numbers = set(self._first)
         if self._courier.has_position and await self._courier.connect() is None:

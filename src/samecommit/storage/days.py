@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from samecommit.storage.link import AsyncLink
+from samecommit.storage.link import AsyncLink, LinkBusy
 
 
 async def left_days(link: AsyncLink, keep_days: Mapping[str, int]) -> list[str]:
@@ -34,5 +34,10 @@ async def drop_day(link: AsyncLink, parent: str, child: str, *, is_half_detached
         detach = "chore/finish_detach"
     else:
         detach = "chore/detach_day_pooled" if link.is_pooled else "chore/detach_day"
-    await link.define(detach, parent=parent, child=child)
+    try:
+        await link.define(detach, parent=parent, child=child)
+    except LinkBusy:
+        # it may stay in its table for long: who takes it out by hand until the next turn wants to keep it
+        await link.define("chore/unmark_day", child=child)
+        raise
     await link.define("chore/drop_day", child=child)

@@ -53,7 +53,7 @@ class Template:
     """A migrated database of this process alone, from which those of its tests are made; one that a killed process left is dropped.
 
     Args:
-        server: a database on the server, which keeps an advisory lock for as long as the template is in use.
+        server: any database on the server; an advisory lock there is kept for as long as the template is in use.
         schema: where to install.
     """
 
@@ -77,7 +77,12 @@ class Template:
         self._user.close()
 
     def _drop_left(self) -> None:
-        found = "SELECT datname FROM pg_database WHERE datname ~ %s AND pg_has_role(datdba, 'MEMBER')"
+        # the lock of a process that came through another database of the server is no rival to ours, but shown to all
+        found = (
+            "SELECT d.datname FROM pg_database AS d WHERE d.datname ~ %s AND pg_has_role(d.datdba, 'MEMBER') "
+            "AND NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 1 "
+            "AND l.objid = (hashtext(d.datname::text)::bigint & 4294967295)::oid)"
+        )
         for (name,) in self._user.execute(found, [f"^{_TEMPLATE}[0-9a-f]{{12}}$"]).fetchall():
             if name != self.name and self._is_mine(name):
                 _run(self.server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)

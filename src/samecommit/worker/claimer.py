@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from operator import itemgetter
@@ -27,6 +28,7 @@ _VIEW_SECONDS = 1.0
 _LOOK_BACK_SECONDS = 0.025
 _SAMPLE_SECONDS = 0.01
 _DEAR_SECONDS = 0.003
+_FORWARD_CLAIMS = 8  # of so many the quickest says what any claim takes: one alone may have met a stall
 _PRECISE_SECONDS = 0.05
 _OLD_SECONDS = 0.5  # a transaction that was there before the last two such times has been open for long
 _FULL_LOOK_SECONDS = 45.0
@@ -76,7 +78,8 @@ class Claimer:
         self._full_look_at = clock() + _QUICK_FULL_LOOK_SECONDS * random.random()
         self._is_caught_up, self._has_more_behind = True, False
         self._sampled = self._precise_at = -1e9
-        self._look_seconds = self._forward_seconds = 0.0
+        self._look_seconds = 0.0
+        self._forward_seconds: deque[float] = deque(maxlen=_FORWARD_CLAIMS)
         self._has_new_lanes = False
         self._pace = Pace(bell, config.poll_seconds, clock)
         self._in_doubt_until = self._gave_back = -1e9
@@ -182,7 +185,7 @@ class Claimer:
     async def _claim(self, lease_id: int, room: int) -> int:
         lanes, mode, began = self._marks.next_order(), self._mode(), self._clock()
         rows: list[Row] = []
-        is_complete = True
+        is_complete, seconds = True, 0.0
         if lanes and self._kinds:
             claim_id, walk = secrets.randbits(63), self._marks.walk(lanes, mode)
             with self._doubting():
@@ -197,25 +200,25 @@ class Claimer:
                     kinds=self._kinds,
                     room=room,
                 )
+            seconds = self._clock() - began
             if self._lease() != lease_id:
                 return 0  # what a dead lease was answered says nothing of the line, and its jobs are the reaper's
             if rows:
-                self._executor.note_claim(self._clock() - began)
+                self._executor.note_claim(seconds)
             is_complete = self._marks.claimed(lanes, [_PLACE(row) for row in rows], room=room, mode=mode)
             await self._hand_over(lease_id, claim_id, rows, lanes)
         self._is_caught_up = len(rows) < room
         if mode == "forward":
-            self._forward_seconds = self._clock() - began
+            self._forward_seconds.append(seconds)
         else:
-            self._looked(mode, began, is_complete=is_complete)
+            self._looked(mode, seconds, is_complete=is_complete)
             await self._look(is_wanted=not rows and self._pace.is_idle)
         return len(rows)
 
-    def _looked(self, mode: Mode, began: float, *, is_complete: bool) -> None:
+    def _looked(self, mode: Mode, seconds: float, *, is_complete: bool) -> None:
         self._looked_back = self._clock()
-        seconds = max(
-            0.0, self._looked_back - began - self._forward_seconds
-        )  # more than any claim takes, to a far database, too
+        # what it took more than any claim does, to a far database, too
+        seconds = max(0.0, seconds - min(self._forward_seconds, default=0.0))
         # what was behind the bookmark filled the room: the next slots are for the rest of it
         self._has_more_behind = not is_complete and seconds < _DEAR_SECONDS
         if mode == "full":

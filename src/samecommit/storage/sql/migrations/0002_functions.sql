@@ -117,9 +117,9 @@ BEGIN
                 RETURN holder;
             ELSIF turn = 2 THEN
                 UPDATE :"schema".unique_key AS k
-                SET job_id = take_key.job_id,
-                    until_at = CASE WHEN k.job_id = take_key.job_id THEN coalesce(take_key.until_at, k.until_at)
-                                    ELSE take_key.until_at END
+                SET job_id = take_key.job_id,  -- a window that is over goes: `unique/sweep` would take the key of a job that it saw failed
+                    until_at = CASE WHEN k.job_id = take_key.job_id AND k.until_at > clock_timestamp()
+                                    THEN coalesce(take_key.until_at, k.until_at) ELSE take_key.until_at END
                 WHERE k.scope = take_key.scope AND k.key = take_key.key;
                 RETURN take_key.job_id;
             END IF;
