@@ -162,7 +162,8 @@ def _set(storm: Storm, line: Line, settings: list[str], see: str, expected: str)
         return 0
     yield 2.0
     try:
-        with psycopg.connect(storm.dsn, connect_timeout=5, application_name="stranger") as conn:
+        # without the patience that the other looks at a storm bring with them
+        with psycopg.connect(storm.plain_dsn, connect_timeout=5, application_name="stranger") as conn:
             seen = conn.execute(see.encode()).fetchone()
             return int(seen == (expected,))
     except psycopg.Error:

@@ -119,7 +119,7 @@ class Storm:
     def __init__(
         self, plan: Plan, ground: Arena, dsn: str, folder: Path, workers: Crew, line: tuple[Proxy, str]
     ) -> None:
-        self.plan, self.arena, self.folder, self.crew, self._direct = plan, ground, folder, workers, dsn
+        self.plan, self.arena, self.folder, self.crew, self.plain_dsn = plan, ground, folder, workers, dsn
         self.dsn = dsn + _PATIENCE
         self.proxy, self._proxied = line
         self.rng = random.Random(plan.seed)
@@ -156,7 +156,7 @@ class Storm:
         One that was paused finds out late, so that its completer writes what is to be refused.
         """
         late = "before worker/beat=sleep:0.3"
-        address = self._proxied if self.rng.random() < 0.5 else self._direct
+        address = self._proxied if self.rng.random() < 0.5 else self.plain_dsn
         return self.crew.start(faults=f"{late},{faults}" if faults else late, dsn=address)
 
     def complain(self, text: str) -> None:
@@ -179,7 +179,7 @@ class Storm:
                 longest=plan.longest, seed=plan.seed, kinds=plan.kinds, groups=plan.groups,
                 longs=plan.longs,
             )
-            for n, address in enumerate((self._direct, self._proxied))
+            for n, address in enumerate((self.plain_dsn, self._proxied))
         ]  # fmt: skip
         for member in self.crew.members:
             member.wait_until("lease")
