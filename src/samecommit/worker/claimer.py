@@ -215,10 +215,10 @@ class Claimer:
             await self._look(is_wanted=not rows and self._pace.is_idle)
         return len(rows)
 
-    def _looked(self, mode: Mode, seconds: float, *, is_complete: bool) -> None:
+    def _looked(self, mode: Mode, took: float, *, is_complete: bool) -> None:
         self._looked_back = self._clock()
         # what it took more than any claim does, to a far database, too
-        seconds = max(0.0, seconds - min(self._forward_seconds, default=0.0))
+        seconds = max(0.0, took - min(self._forward_seconds, default=0.0))
         # what was behind the bookmark filled the room: the next slots are for the rest of it
         self._has_more_behind = not is_complete and seconds < _DEAR_SECONDS
         if mode == "full":
@@ -232,7 +232,8 @@ class Claimer:
             self._looked_deep, self._deep_seconds = self._looked_back, max(_LOOK_BACK_SECONDS, 10 * seconds)
         else:
             self._look_seconds = seconds
-            self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * seconds)
+            # not each claim where all of them take long: beside fifteen other workers on two cores
+            self._look_back_seconds = max(_LOOK_BACK_SECONDS, 10 * seconds, 3 * took)
 
     async def _look(self, *, is_wanted: bool) -> bool:
         """Sample the horizon and find new lanes: after the claim, for the next one, so that no job waits for it."""
