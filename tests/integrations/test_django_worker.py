@@ -13,6 +13,7 @@ from samecommit import App
 __all__ = ["django_conn"]
 
 
+@pytest.mark.session("connections of its own")
 @pytest.mark.usefixtures("django_conn")
 async def test_a_thread_s_connection_that_the_server_ended_fails_no_more_than_one_attempt(
     app: App, jobs: Jobs, conn: psycopg.Connection[Any]

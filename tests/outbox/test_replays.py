@@ -320,6 +320,7 @@ class Twice(SharedLink):
         return await again
 
 
+@pytest.mark.session("connections of its own")
 async def test_jobs_are_made_once_though_the_statement_runs_twice(dsn: str, conn: Conn) -> None:
     numbers = emit(conn, "a", 3)
     conn.execute("SELECT samecommit.create_queue('default')")

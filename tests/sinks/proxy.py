@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 
@@ -28,6 +29,7 @@ class Proxy:
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _ended: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -44,6 +46,10 @@ class Proxy:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for end in self._ended:  # a reset takes another turn of the loop, and the loop ends with the test
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await end.wait_closed()
 
     def cut(self) -> None:
         """Reset every connection."""
@@ -76,6 +82,7 @@ class Proxy:
             for end in ends:
                 self._writers.discard(end)
                 end.transport.abort()
+                self._ended.append(end)
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_deaf: asyncio.Event) -> None:
         while data := await reader.read(262_144):

@@ -220,7 +220,7 @@ class Claimer:
         # what it took more than any claim does, to a far database, too
         seconds = max(0.0, took - min(self._forward_seconds, default=0.0))
         # what was behind the bookmark filled the room: the next slots are for the rest of it
-        self._has_more_behind = not is_complete and seconds < _DEAR_SECONDS
+        self._has_more_behind = not is_complete and seconds < max(_DEAR_SECONDS, took / 2)
         if mode == "full":
             # what somebody's lock let it pass over is behind the marks, so it comes soon where it is quick; under a pinned
             # horizon it walks over all that was claimed since: not once more than needed, at most a hundredth of the time
