@@ -253,6 +253,7 @@ async def test_two_workers_share_the_work_and_every_job_runs_once(app: App, jobs
     assert jobs.value("SELECT count(*) FROM $.claim") == 0
 
 
+@pytest.mark.session("connections of its own")
 async def test_a_worker_that_lost_its_server_goes_on_when_it_is_back(app: App, jobs: Jobs) -> None:
     @app.task()
     async def work() -> None: ...
