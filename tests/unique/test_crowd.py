@@ -85,7 +85,7 @@ def look(dsn: str, deadline: float, seen: Counter[str]) -> None:
 
 
 async def test_many_callers_never_deadlock_and_a_key_never_has_two_live_jobs(
-    app: App, dsn: str, jobs: Jobs, keys: Keys
+    app: App, dsn: str, jobs: Jobs, keys: Keys, port: int | None
 ) -> None:
     running: set[str] = set()
     overlaps: list[str] = []
@@ -114,7 +114,8 @@ async def test_many_callers_never_deadlock_and_a_key_never_has_two_live_jobs(
     assert seen.pop("looks") > 10
     assert seen == Counter()
     assert overlaps == []
-    assert len(crowd.created) > 30 and len(crowd.found) > 100
+    assert len(crowd.created) > (100 if port is None else 30)  # behind a pooler twenty connections serve all callers
+    assert len(crowd.found) > 100
     assert sorted(crowd.created) == [
         row[0] for row in jobs.all("SELECT id FROM $.jobs WHERE state = 'done' ORDER BY id")
     ]
