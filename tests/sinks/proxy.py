@@ -29,24 +29,24 @@ class Proxy:
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
-    _ended: list[asyncio.StreamWriter] = field(default_factory=list)
+    _ends: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
         self.refuses = True
-        await asyncio.sleep(
-            0.01
-        )  # a connection that has just been accepted is not served before the next turns of the loop
+        for _ in range(5):  # a connection that has just been accepted is told of a turn or two of the loop later
+            await asyncio.sleep(0)
         self.cut()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for end in self._ended:  # a reset takes another turn of the loop, and the loop ends with the test
+        for end in self._ends:  # a reset takes another turn of the loop, and the loop ends with the test
+            end.transport.abort()
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(1):
                     await end.wait_closed()
@@ -60,17 +60,20 @@ class Proxy:
         """Pass everything again."""
         self.refuses, self.delay, self.lose_answer, self.cut_in = False, 0.0, None, None
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._ends.append(writer)  # before a task runs, which may never do so
+        task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
         try:
             if self.refuses:
                 return
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target)
             ends.append(up_writer)
+            self._ends.append(up_writer)
             self._writers.update(ends)
             is_deaf = asyncio.Event()
             async with asyncio.TaskGroup() as group:
@@ -82,7 +85,6 @@ class Proxy:
             for end in ends:
                 self._writers.discard(end)
                 end.transport.abort()
-                self._ended.append(end)
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_deaf: asyncio.Event) -> None:
         while data := await reader.read(262_144):
