@@ -56,6 +56,12 @@ def test_nothing_may_be_zero_or_less(name: str, value: float) -> None:
         WorkerConfig(**options)
 
 
+@pytest.mark.parametrize("days", [(1, 7), (1, 7, 90, 365), (0, 7, 90), (1, 7, -90), (1, float("nan"), 90)])
+def test_the_history_keeps_each_of_three_classes_for_a_day_or_more(days: Any) -> None:
+    with pytest.raises(ConfigError, match=r"retention_days is \(.*: give three numbers of days"):
+        WorkerConfig(retention_days=days)
+
+
 def test_a_lease_outlasts_two_heartbeats() -> None:
     WorkerConfig(lease_seconds=11, heartbeat_seconds=5)
     with pytest.raises(ConfigError, match="must outlast two heartbeats"):

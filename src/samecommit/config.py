@@ -68,6 +68,9 @@ class WorkerConfig:
             if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
                 msg = f"{item.name} is {value!r}: give a number above 0"
                 raise ConfigError(msg)
+        if len(self.retention_days) != 3 or not all(days >= 1 for days in self.retention_days):
+            msg = f"retention_days is {self.retention_days!r}: give three numbers of days, short, default and long, above 0"
+            raise ConfigError(msg)
         for name in self.queues or ():
             check_name("queue", name)
         if self.heartbeat_seconds * 2 >= self.lease_seconds:

@@ -123,6 +123,23 @@ async def test_a_chore_that_fails_keeps_no_other_from_its_turn(
         assert jobs.value("SELECT pos IS NOT NULL FROM $.job WHERE id = %s", job_id)
 
 
+async def test_a_chore_that_has_failed_for_days_keeps_no_other_from_its_turn(
+    dsn: str, conn: psycopg.Connection[Any], jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process(dsn, conn) as alone:
+        recorder = Recorder(alone.signals)
+        first, *others = alone.chores.chores
+
+        async def broken() -> float:
+            raise ValueError("no")
+
+        monkeypatch.setattr(first, "run", broken)
+        first.failures = 5000
+        await alone.turn()
+        assert [signal.retry_seconds for signal in recorder.all(ServiceFailed)] == [30.0]
+        assert all(chore.look_at > alone.clock.now for chore in others)
+
+
 # --------------------------------------------------------------------------------------------------- what each one does
 
 
@@ -181,6 +198,23 @@ async def test_the_reaper_ends_dead_leases_in_one_round_and_tells(
         assert jobs.all("SELECT lease_id FROM $.worker") == [(alone.actor.lease_id,)]
 
 
+async def test_a_lease_whose_row_is_locked_keeps_no_other_dead_lease(
+    dsn: str, conn: psycopg.Connection[Any], jobs: Jobs
+) -> None:
+    """Behind a pooler, a process that is stopped in the middle of a beat keeps its row locked for a minute."""
+    (job_id,) = enqueue(jobs)
+    stuck, dead = Actor(conn).register(), Actor(conn).register()
+    dead.claim()
+    jobs.all("UPDATE $.worker SET expires_at = clock_timestamp() - interval '1 second'")
+    async with process(dsn, conn) as alone:
+        with psycopg.connect(dsn) as beat:
+            beat.execute("SELECT FROM samecommit.worker WHERE lease_id = %s FOR UPDATE", [stuck.lease_id])
+            await alone.chores.reap()
+            assert jobs.state(job_id) == "ready"
+        await alone.chores.reap()
+    assert jobs.all("SELECT lease_id FROM $.worker") == [(alone.actor.lease_id,)]
+
+
 async def test_the_reaper_comes_back_at_once_while_there_is_more(
     dsn: str, conn: psycopg.Connection[Any], jobs: Jobs
 ) -> None:
@@ -225,6 +259,23 @@ async def test_unknown_kinds_step_aside_only_when_a_worker_has_lived_long_enough
         await alone.chores.sort_kinds()
         assert jobs.row(unknown)["blocked_by"] is None
         assert jobs.value("SELECT pos IS NOT NULL FROM $.job WHERE id = %s", unknown)
+
+
+async def test_a_job_that_stepped_aside_and_was_put_off_does_not_come_back_before_its_time(
+    dsn: str, conn: psycopg.Connection[Any], jobs: Jobs
+) -> None:
+    put_off = "SELECT id FROM $.enqueue('late', unique_key => 'k', on_conflict => 'replace', delay => %s)"
+    job_id = jobs.value(put_off, timedelta(0))
+    jobs.all("UPDATE $.job SET pos = NULL, blocked_by = 'kind'")
+    assert jobs.value(put_off, timedelta(hours=1)) == job_id
+    newcomer = Actor(conn, kinds=("late",)).register()
+    async with process(dsn, conn) as alone:
+        await alone.chores.sort_kinds()
+        assert newcomer.claim() == []
+        assert jobs.all("SELECT blocked_by, pos FROM $.job") == [(None, None)]
+        jobs.all("UPDATE $.job SET run_at = clock_timestamp()")
+        await alone.chores.promote()
+        assert [claimed for claimed, _ in newcomer.claim()] == [job_id]
 
 
 async def test_a_job_of_an_unknown_kind_that_somebody_has_locked_keeps_no_other_in_line(

@@ -77,6 +77,7 @@ HOT = [
     Hot("chore/set_aside", {"room": 100, "patience_seconds": 10.0}, {"patience_seconds": 0.0}, 400),
     Hot("chore/take_in", {"room": 100}),
     Hot("chore/expire_holds", {"room": 100}),
+    Hot("chore/oldest_job", {"after": 0, "room": 1000}, {}, 1100),
     Hot("chore/age_failed", {"age_seconds": 1e6, "room": 100}),
     Hot("worker/cancellations", {"ids": [1, 2, 3]}),
     Hot("event/parked_due", {"destination": "there", "shards": 1, "shard": 0, "room": 100}),

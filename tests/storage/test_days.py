@@ -14,6 +14,7 @@ from tests.support.jobs import Jobs
 from samecommit import WorkerConfig
 from samecommit.maintenance.retention import Retention
 from samecommit.storage.link import AsyncLink, LinkBusy, LinkDown
+from samecommit.storage.query import statement
 
 pytestmark = pytest.mark.pg15
 
@@ -255,6 +256,49 @@ def test_a_day_that_a_live_job_needs_is_kept(dsn: str, jobs: Jobs) -> None:
     jobs.all("SELECT $.cancel(%s)", job_id)
     asyncio.run(retention(dsn))
     assert ages_of(jobs, "body") == ages_of(jobs, "attempt") == []
+
+
+def test_days_that_a_live_job_behind_many_others_needs_are_kept(
+    dsn: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("samecommit.maintenance.retention._ROOM", 2)
+    make_old_days(jobs, 125, 123, 121)
+    *_, old = enqueue(jobs, 4)  # the last of a roomful
+    jobs.all("UPDATE $.job SET created_at = created_at - interval '123 days' WHERE id = %s", old)
+    asyncio.run(retention(dsn))
+    assert (ages_of(jobs, "body"), ages_of(jobs, "attempt")) == ([123, 121], [123, 121])
+    jobs.all("SELECT $.cancel(%s)", old)
+    asyncio.run(retention(dsn))
+    assert ages_of(jobs, "body") == ages_of(jobs, "attempt") == []
+
+
+def test_the_question_for_old_days_reads_no_jobs(jobs: Jobs, conn: psycopg.Connection[Any]) -> None:
+    """Ten million of them are not read within the time that a statement has, and then no day of any table went."""
+    query = statement("chore/old_days", "samecommit")
+    values = query.bind({"parents": ["attempt", "body"], "days": [90, 120]})
+    plan = psycopg.RawCursor(conn).execute("EXPLAIN " + query.text, values).fetchall()
+    assert not [line for (line,) in plan if " on job " in line]
+
+
+@pytest.mark.parametrize("trouble", ["read", "built on"])
+def test_a_day_that_cannot_go_keeps_no_other_table_s_days(dsn: str, jobs: Jobs, trouble: str) -> None:
+    make_old_days(jobs, 200, 201)
+    first = f"attempt_{today() - timedelta(days=201):%Y%m%d}"
+    with psycopg.connect(dsn) as report:
+        if trouble == "read":
+            report.execute("SELECT count(*) FROM samecommit.attempt")
+        else:
+            jobs.all(f"CREATE VIEW $.mine AS SELECT * FROM $.{first}")
+        for _ in range(2):
+            with pytest.raises((LinkBusy, psycopg.errors.DependentObjectsStillExist), match=first):
+                asyncio.run(retention(dsn))
+        others = ("body", "job_history_1", "job_history_2", "job_history_3")
+        assert [ages_of(jobs, parent) for parent in others] == [[]] * 4
+        assert ages_of(jobs, "attempt") == ([201, 200] if trouble == "read" else [])
+    jobs.all("DROP VIEW IF EXISTS $.mine")
+    asyncio.run(retention(dsn))
+    assert ages_of(jobs, "attempt") == []
+    assert jobs.value("SELECT to_regclass(%s)", f"samecommit.{first}") is None
 
 
 def test_an_open_report_delays_the_drop_and_nobody_else(dsn: str, jobs: Jobs, actor: Actor) -> None:

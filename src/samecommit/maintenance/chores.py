@@ -105,7 +105,7 @@ class Chores:
             chore.failures = 0
         except Exception as error:  # noqa: BLE001 - one chore must not keep the others from their turn
             chore.failures += 1
-            delay = min(0.5 * 2.0**chore.failures, 30.0)
+            delay = min(0.5 * 2.0 ** min(chore.failures, 10), max(30.0, chore.hold_seconds))
             self._signals.emit(ServiceFailed(service=f"chore {chore.name}", error=str(error), retry_seconds=delay))
         chore.look_at = self._clock() + delay
         if delay > chore.hold_seconds:
@@ -182,8 +182,8 @@ class Chores:
 
     async def sweep_keys(self) -> float:
         """Drop unique keys whose window is over."""
-        swept = (await self._link.fetch("unique/sweep", room=_ROOM))[0][0]
-        return 0.05 if swept >= _ROOM else 30.0
+        swept, kept = (await self._link.fetch("unique/sweep", room=_ROOM))[0]
+        return 0.05 if swept + kept >= _ROOM else 30.0
 
     async def empty_inbox(self) -> float:
         """Empty one of the inbox's two tables when it is old enough."""

@@ -6,7 +6,7 @@ Days are made ahead, too, so that a relay alone is enough. Everything here may r
 from __future__ import annotations
 
 from samecommit.clock import Monotonic, monotonic
-from samecommit.storage.days import drop_day, drop_left_days, left_days
+from samecommit.storage.days import drop_days, left_days
 from samecommit.storage.link import AsyncLink
 from samecommit.storage.roles import as_keeper
 
@@ -46,6 +46,4 @@ class Keeper:
         if not (old or left):
             return
         async with as_keeper(self._link):
-            await drop_left_days(self._link, left)
-            for child, is_half_detached in old:
-                await drop_day(self._link, "event", child, is_half_detached=is_half_detached)
+            await drop_days(self._link, left, [("event", child, is_half_detached) for child, is_half_detached in old])

@@ -1,9 +1,14 @@
 -- Ends leases that ran out, and the backends of their processes: a stopped process must not keep locks. Locks worker rows
--- by key with a re-check, so that a heartbeat in between wins. Terminates only our own role's backends, by pid and start:
--- they are found first (MATERIALIZED) and ended then, for a function in a WHERE may be asked of every backend there is.
+-- with SKIP LOCKED and a re-check: a heartbeat in between wins, and one that is stuck keeps no other lease. Terminates only our
+-- own role's backends, by pid and start: they are found first (MATERIALIZED) and ended then, for a function in a WHERE may be
+-- asked of every backend there is.
 WITH dead AS (
     DELETE FROM :"schema".worker
-    WHERE expires_at <= clock_timestamp()
+    WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid
+        FROM :"schema".worker AS w
+        WHERE w.expires_at <= clock_timestamp()
+        FOR UPDATE SKIP LOCKED))
     RETURNING lease_id, host, pid, backends
 ), noted AS (
     INSERT INTO :"schema".death (lease_id)

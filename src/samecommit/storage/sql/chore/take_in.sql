@@ -1,7 +1,8 @@
--- Brings jobs back in line whose kind a living worker knows again. Locks job rows with SKIP LOCKED; relies on job_blocked.
+-- Brings jobs back in line whose kind a living worker knows again; one that was given a later time meanwhile waits for it.
+-- Locks job rows with SKIP LOCKED; relies on job_blocked.
 WITH back AS (
     UPDATE :"schema".job
-    SET blocked_by = NULL, pos = nextval(:'schema.pos_seq')
+    SET blocked_by = NULL, pos = CASE WHEN run_at <= clock_timestamp() THEN nextval(:'schema.pos_seq') END
     WHERE ctid = ANY (ARRAY(
         SELECT waiting.ctid
         FROM (SELECT DISTINCT unnest(w.kinds) AS kind FROM :"schema".worker AS w WHERE w.expires_at > clock_timestamp()) AS known
@@ -13,8 +14,8 @@ WITH back AS (
             FOR UPDATE SKIP LOCKED
         ) AS waiting
         LIMIT :room::int))
-    RETURNING queue_id
+    RETURNING queue_id, pos
 )
-SELECT count(*), (SELECT count(*) FROM (SELECT DISTINCT queue_id FROM back) AS q
+SELECT count(*), (SELECT count(*) FROM (SELECT DISTINCT queue_id FROM back WHERE pos IS NOT NULL) AS q
                   WHERE :"schema".ring(:'schema.queue'::regclass, queue_id) IS NOT NULL)
 FROM back

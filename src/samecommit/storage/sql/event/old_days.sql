@@ -1,5 +1,6 @@
 -- Days of the log that nobody needs any more: past :keep days, before every position, with nothing parked from them, and
--- with nothing to come: every transaction that was open at a window made after that day has ended. No locks.
+-- with nothing to come: every transaction that was open at a window made after that day has ended. What is left half detached
+-- comes first: until it has gone no other day can be detached. No locks.
 WITH behind AS (
     SELECT w.snapshot
     FROM :"schema".event_window AS w
@@ -27,4 +28,4 @@ WHERE i.inhparent = :'schema.event'::regclass
                          ON e.created_at >= span.from_at AND e.created_at < span.to_at
                         AND e.xid >= pg_snapshot_xmin(behind.snapshot)
                         AND NOT pg_visible_in_snapshot(e.xid, behind.snapshot))))
-ORDER BY 1
+ORDER BY 2 DESC, 1

@@ -3,7 +3,7 @@
 -- fenced (somebody else owns them: drop). Never by a ctid remembered from the claim: the slot may hold another job by now.
 --
 -- A unique key is given back with its job, unless a window keeps it; jobs without one cost nothing. The key's row is never
--- waited for: while its job lives, nobody but what ends the job locks it.
+-- waited for: while its job lives, only what ends the job locks it, and `unique/sweep` for a moment.
 WITH mine AS (
     SELECT j.ctid, coalesce(wanted.state, 'done') AS state, wanted.result, wanted.error, wanted.record
     FROM unnest(:ids::bigint[], :claim_ids::bigint[], :states::text[], :results::text[]::jsonb[], :errors::text[], :records::text[]::jsonb[])
