@@ -47,6 +47,8 @@ def signatures(conn: psycopg.Connection[Any]) -> str:
                     + ", ".join(a.removeprefix("OUT ") for a in row[0].split(", ") if a.startswith("OUT "))
                     + ")"
                 )
+            if returns == "samecommit.stored_event":
+                returns = "TABLE(number bigint, id text)"
             call = f"{name}({', '.join(arguments)})"
             lines.append(call if len(call) <= 110 else f"{name}(\n    " + ",\n    ".join(arguments) + ")")
             lines[-1] += f" -> {returns}"

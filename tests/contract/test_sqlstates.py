@@ -92,22 +92,31 @@ def test_a_number_that_no_column_holds_is_refused_by_name(
     assert (caught.value.diag.message_primary, caught.value.diag.message_hint) == (says.format(n=number), hint)
 
 
+_NAME = "give 1 to 200 characters, no control characters, no spaces at the ends"
+
+
 @pytest.mark.parametrize(
-    ("call", "constraint"),
+    ("call", "says", "hint"),
     [
-        ("enqueue('')", "job_kind"),
-        ("enqueue(E'a\\nb')", "job_kind"),
-        ("enqueue('work', priority => 101)", "job_priority"),
-        ("enqueue('work', max_attempts => 0)", "job_max_attempts"),
+        ("enqueue('')", "kind ''", _NAME),
+        ("enqueue('work ')", "kind 'work '", _NAME),
+        ("enqueue('work', priority => 101)", "priority is 101", "give -100 to 100"),
+        ("enqueue('work', priority => -101, unique_key => 'k')", "priority is -101", "give -100 to 100"),
+        ("enqueue('work', max_attempts => 0)", "max_attempts is 0", "give 1 to 32767"),
+        ("enqueue('work', payload_version => -1)", "payload_version is -1", "give 0 to 32767"),
+        ("""enqueue_many('[{"kind": "a"}, {"kind": " a"}]')""", "job 1: kind ' a'", _NAME),
+        ("""enqueue_many('[{"kind": "a"}, {"kind": "a", "priority": 101}]')""", "job 1: priority is 101", "give -100 to 100"),
+        ("""enqueue_many('[{"kind": "", "unique_key": "k", "on_conflict": "replace"}]')""", "kind ''", _NAME),
+        ("create_queue('q', max_attempts => 0)", "max_attempts is 0", "give 1 to 32767"),
     ],
-)
-def test_what_a_constraint_refuses_names_the_constraint(
-    ready: psycopg.Connection[Any], call: str, constraint: str
+)  # fmt: skip
+def test_what_no_worker_could_run_is_refused_by_name(
+    conn: psycopg.Connection[Any], call: str, says: str, hint: str
 ) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation) as caught:
-        ready.execute(f"SELECT samecommit.{call}".encode())
-    assert caught.value.diag.constraint_name == constraint
-    assert constraint in PAGE.read_text(encoding="utf-8")
+    with pytest.raises(psycopg.Error) as caught:
+        conn.execute(f"SELECT samecommit.{call}".encode())
+    assert caught.value.sqlstate == "SC004"
+    assert (caught.value.diag.message_primary, caught.value.diag.message_hint) == (says, hint)
 
 
 def test_the_page_lists_the_sqlstates_that_are_raised_and_no_other() -> None:

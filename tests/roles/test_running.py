@@ -180,7 +180,7 @@ def test_a_migration_gives_the_roles_what_is_new(site: Site) -> None:
 def test_a_migration_that_is_cut_off_before_the_roles_have_what_is_new_is_not_applied(
     dba_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = [step for step in migrations("samecommit") if step.version <= 9]
+    before = [step for step in migrations("samecommit") if step.version <= 8]
     with monkeypatch.context() as patched:
         patched.setattr("samecommit.storage.migrate.migrations", lambda _: before)
         migrate(dba_dsn, "samecommit")
@@ -188,14 +188,14 @@ def test_a_migration_that_is_cut_off_before_the_roles_have_what_is_new_is_not_ap
     producer = make_conninfo(dba_dsn, user="cut_off_producer_user")
     with psycopg.connect(dba_dsn, autocommit=True) as dba:
         dba.execute(f"CREATE ROLE cut_off_producer_user LOGIN IN ROLE {names['producer']}".encode())
-    emit = "SELECT count(*) FROM samecommit.emit('lead.created', '{}', extensions => '{\"team\": \"a\"}')"
+    emit = "SELECT count(*) FROM samecommit.emit('lead.created')"
     with psycopg.connect(producer, autocommit=True) as conn:
         with monkeypatch.context() as patched:
             patched.setattr("samecommit.storage.migrate.keep_roles", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 migrate(dba_dsn, "samecommit")
         assert conn.execute(emit.encode()).fetchone() == (1,)
-        assert migrate(dba_dsn, "samecommit") == migrations("samecommit")[len(before) :]
+        assert migrate(dba_dsn, "samecommit") == migrations("samecommit")[len(before) :] != []
         assert conn.execute(emit.encode()).fetchone() == (1,)
 
 

@@ -41,6 +41,8 @@ class Database:
         self.execute(f"CREATE DATABASE template TEMPLATE empty_template OWNER {ROLE}")
         migrate(self.dsn_of("template"), SCHEMA)
         forget_home(self.dsn_of("template"), SCHEMA)
+        with psycopg.connect(self.dsn_of("template"), autocommit=True) as conn:
+            conn.execute(Path(__file__).with_name("sound.sql").read_bytes())
         for name in ("template", "empty_template"):
             self.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
 

@@ -108,6 +108,8 @@ FUNCTIONS: Grants = {
             "place_keyed",
             "check_jobs",
             "check_numbers",
+            "check_name",
+            "is_name",
             "enqueue_each",
             "said",
             "said_span",

@@ -1,6 +1,6 @@
 -- Stores one event in the caller's transaction. Values travel as texts and numbers: a
 -- codec that an application has set for jsonb or bytea is not met.
-SELECT e.number, e.event_id
+SELECT e.number, e.id
 FROM :"schema".store_event(
     type         => :type::text,
     data         => CASE WHEN :is_base64::boolean THEN pg_catalog.decode(:data::text, 'base64')

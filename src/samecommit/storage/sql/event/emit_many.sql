@@ -1,6 +1,6 @@
 -- Stores events in the caller's transaction and in the order of the array, which is that of
 -- their numbers. They travel as one text: a codec that an application has set for arrays, jsonb or bytea is not met.
-SELECT e.number, e.event_id
+SELECT e.number, e.id
 FROM pg_catalog.json_to_recordset(:events::text::json) AS n (
     type text, data text, is_base64 boolean, key text, id text, source text, subject text, content_type text, version int,
     extensions text)

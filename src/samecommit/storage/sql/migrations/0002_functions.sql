@@ -311,11 +311,28 @@ BEGIN
 END
 $$;
 
--- Refuses by name a number that its column cannot hold, and says where; what it could hold is left to the constraints.
+-- Whether a queue or a task may be named so.
+CREATE FUNCTION :"schema".is_name(name text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    SELECT is_name.name !~ '[\u0001-\u001f\u007f-\u009f]' AND is_name.name = btrim(is_name.name)
+           AND length(is_name.name) BETWEEN 1 AND 200;
+END;
+
+-- Refuses what cannot be a name, and says where.
+CREATE FUNCTION :"schema".check_name(what text, name text, place text DEFAULT '') RETURNS boolean
+LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+    SELECT :"schema".is_name(check_name.name)
+           OR :"schema".refuse('SC004', format('%s%s %L', check_name.place, check_name.what, check_name.name),
+                               'give 1 to 200 characters, no control characters, no spaces at the ends') = 0;
+END;
+
+-- Refuses by name a number that makes no sense, and says where. The tables do not: see `job`.
 CREATE FUNCTION :"schema".check_numbers(priority int, max_attempts int, payload_version int, place text DEFAULT '') RETURNS boolean
 LANGUAGE sql VOLATILE
 BEGIN ATOMIC
-    SELECT bool_and(n.value IS NULL OR n.value BETWEEN -32768 AND 32767
+    SELECT bool_and(n.value IS NULL OR n.value BETWEEN n.lowest AND n.highest
                     OR :"schema".refuse('SC004', format('%s%s is %s', check_numbers.place, n.name, n.value),
                                         format('give %s to %s', n.lowest, n.highest)) = 0)
     FROM (VALUES ('priority', check_numbers.priority, -100, 100), ('max_attempts', check_numbers.max_attempts, 1, 32767),
@@ -353,9 +370,10 @@ DECLARE
 BEGIN
     -- Few statements and expressions: each is set up again in every transaction, at a microsecond or more.
     IF enqueue.unique_key IS NOT NULL OR enqueue.unique_scope IS NOT NULL OR enqueue.unique_for IS NOT NULL
-       OR enqueue.priority NOT BETWEEN -32768 AND 32767 OR enqueue.max_attempts NOT BETWEEN -32768 AND 32767
-       OR enqueue.payload_version NOT BETWEEN -32768 AND 32767 THEN
-        PERFORM :"schema".check_numbers(enqueue.priority, enqueue.max_attempts, enqueue.payload_version);
+       OR enqueue.priority NOT BETWEEN -100 AND 100 OR enqueue.max_attempts NOT BETWEEN 1 AND 32767
+       OR enqueue.payload_version NOT BETWEEN 0 AND 32767 OR NOT :"schema".is_name(enqueue.kind) THEN
+        PERFORM :"schema".check_name('kind', enqueue.kind),
+                :"schema".check_numbers(enqueue.priority, enqueue.max_attempts, enqueue.payload_version);
         IF enqueue.unique_key IS NULL THEN
             PERFORM :"schema".refuse('SC004', 'unique_scope or unique_for without unique_key', 'give unique_key as well');
         END IF;
@@ -481,10 +499,11 @@ BEGIN
                CASE WHEN g.unique_key IS NOT NULL THEN coalesce(g.unique_scope, g.kind) END AS scope,
                nextval(:'schema.job_id_seq') AS new_id,
                -- not a condition: the planner's guess at it would change the order of the rows
-               CASE WHEN coalesce(g.priority, 0) BETWEEN -32768 AND 32767 AND coalesce(g.max_attempts, 1) BETWEEN -32768 AND 32767
-                         AND coalesce(g.payload_version, 1) BETWEEN -32768 AND 32767 THEN true
-                    ELSE :"schema".check_numbers(g.priority, g.max_attempts, g.payload_version, format('job %s: ', g.n - 1))
-               END AS has_numbers
+               CASE WHEN coalesce(g.priority, 0) BETWEEN -100 AND 100 AND coalesce(g.max_attempts, 1) BETWEEN 1 AND 32767
+                         AND coalesce(g.payload_version, 1) BETWEEN 0 AND 32767 AND :"schema".is_name(g.kind) THEN true
+                    ELSE :"schema".check_name('kind', g.kind, format('job %s: ', g.n - 1))
+                         AND :"schema".check_numbers(g.priority, g.max_attempts, g.payload_version, format('job %s: ', g.n - 1))
+               END AS is_sound
         FROM asked AS a
         CROSS JOIN jsonb_populate_recordset(NULL:::"schema".new_job, jobs) WITH ORDINALITY AS g (
             kind, payload, queue, priority, run_at, delay, max_attempts, tags, parent_id, effect_key, expires_at,
@@ -510,7 +529,7 @@ BEGIN
             kind, tags, effect_key, unique_scope, unique_key, meta, payload)
         SELECT g.new_id, CASE WHEN g.due_at <= g.asked_at THEN nextval(:'schema.pos_seq') END, g.due_at, g.asked_at,
                g.expires_at, g.parent_id, g.queue_id, coalesce(g.priority, 0),
-               CASE WHEN g.has_numbers THEN coalesce(g.max_attempts, g.queue_max_attempts) END,
+               CASE WHEN g.is_sound THEN coalesce(g.max_attempts, g.queue_max_attempts) END,
                g.retention, coalesce(g.payload_version, 1), g.kind, g.tags, g.effect_key, g.scope,
                CASE WHEN g.scope IS NOT NULL THEN :"schema".stored_key(g.unique_key) END, g.meta,
                CASE WHEN g.is_large THEN NULL ELSE coalesce(g.payload, '{}') END
@@ -540,10 +559,7 @@ CREATE FUNCTION :"schema".create_queue(
 LANGUAGE sql VOLATILE SECURITY DEFINER
 BEGIN ATOMIC
     INSERT INTO :"schema".queue (name, retention, max_attempts)
-    VALUES (CASE WHEN create_queue.name !~ '[\u0001-\u001f\u007f-\u009f]' AND create_queue.name = btrim(create_queue.name)
-                      AND length(create_queue.name) BETWEEN 1 AND 200 THEN create_queue.name
-                 ELSE :"schema".refuse('SC004', format('queue name %L', create_queue.name),
-                                       'give 1 to 200 characters, no control characters, no spaces at the ends')::text END,
+    VALUES (CASE WHEN :"schema".check_name('queue name', create_queue.name) THEN create_queue.name END,
             coalesce(array_position(ARRAY['none', 'short', 'default', 'long'], coalesce(create_queue.retention, 'default')) - 1,
                      :"schema".refuse('SC004', format('unknown retention %L', create_queue.retention),
                                       'one of none, short, default and long')),
