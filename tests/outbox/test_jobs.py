@@ -41,6 +41,7 @@ from samecommit.outbox.outcomes import (
 from samecommit.outbox.told import RepeatPossible
 from samecommit.signals import Signals
 from samecommit.storage.link import AsyncLink, LinkDown, Row
+from samecommit.storage.operate_outbox import OutboxOperator, Verdict
 
 Conn = psycopg.Connection[Any]
 
@@ -208,6 +209,43 @@ async def test_expansion_is_exactly_once_though_its_answer_is_lost(dsn: str, con
     assert [number for (number,) in conn.execute(made)] == numbers
 
 
+async def test_many_jobs_are_made_some_at_a_time_each_with_the_position_behind_them(dsn: str, conn: Conn) -> None:
+    numbers = emit(conn, "a", 9)
+
+    class Many(Crm):
+        async def targets(self, event: StoredEvent) -> Sequence[str]:
+            return [f"target{n}" for n in range(300)]
+
+    class Counting(SharedLink):
+        async def fetch(self, label: str, **values: Any) -> list[Row]:
+            rows = await super().fetch(label, **values)
+            if label.endswith("/expand"):
+                made.append((len(values["payloads"]), values["after"]))
+            return rows
+
+    made: list[tuple[int, int]] = []
+    link = Counting(AsyncLink(dsn, "samecommit", "test"))
+    log = Log(link)
+    values = {"name": "crm", "mode": "jobs", "shards": 1, "matches": ["*"], "from_start": True, "start_at": None}
+    await link.fetch("event/add_destination", **values, sink=None, ordering=None)
+    log.newest_n = (await link.fetch("event/make_window"))[0][0]
+    expander = Expander(JobDestination(name="crm", adapter=Many()), log, link, Signals(), holder=1)
+    await expander.run_once()
+    await expander.run_once()
+    assert made == [(1200, numbers[3]), (1200, numbers[7]), (300, 0)]
+    conn.execute("SELECT samecommit.replay_events('crm', ARRAY[1, 2, 3, 4, 5, 6])")
+    expander.look_again()
+    made.clear()
+    for _ in range(4):
+        await expander.run_once()
+    assert [it for it in made if it[0]] == [(1200, numbers[3]), (600, numbers[5])]
+    query = (
+        "SELECT count(*), count(DISTINCT (payload ->> 'target', payload -> 'event' ->> 'number')) FROM samecommit.jobs"
+    )
+    assert conn.execute(query).fetchone() == (4500, 2700)
+    await link.link.close()
+
+
 @pytest.mark.parametrize("read", ["read", "expanded"])
 async def test_an_expander_that_lives_through_a_failover_that_lost_commits_goes_on(
     read: str, dsn: str, conn: Conn
@@ -310,6 +348,21 @@ async def test_without_a_look_a_person_decides(dsn: str, conn: Conn, verdict: st
         )
         await ended_soon(conn, state)
     assert len(crm.deliveries) == sends
+
+
+@pytest.mark.parametrize(("verdict", "state"), [("dropped", "cancelled"), ("delivered", "done")])
+async def test_a_verdict_counts_for_a_delivery_that_is_in_no_doubt(
+    dsn: str, conn: Conn, verdict: Verdict, state: str
+) -> None:
+    crm = Crm([Retry("busy", after=3600.0)])
+    async with working(dsn, crm):
+        emit(conn, "a")
+        held = "SELECT samecommit.hold(id, 'look first') FROM samecommit.job WHERE attempts = 1 AND claim_id IS NULL"
+        await until(lambda: conn.execute(held).fetchone(), what="held")
+        (job_id,) = conn.execute("SELECT id FROM samecommit.job").fetchone() or (0,)
+        OutboxOperator(conn, "samecommit").resolve("crm", job_id, verdict)
+        await ended(conn, state)
+    assert len(crm.deliveries) == 1
 
 
 async def test_a_decision_counts_for_one_send(dsn: str, conn: Conn) -> None:

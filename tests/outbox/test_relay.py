@@ -1,5 +1,6 @@
 """What a relay does with each outcome, and that nothing is lost, repeated without need or out of order by it."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,23 @@ def first_time(outcome: Outcome, *numbers: int) -> Any:
         return Delivered()
 
     return answer
+
+
+async def cut_off_in(method: str, stage: Stage, sink: Scripted) -> None:
+    """Run a relay, a minute later, until a method of its sink has done its work, and cancel it there."""
+    begun, whole = asyncio.Event(), getattr(sink, method)
+
+    async def hang(given: Any) -> None:
+        await whole(given)
+        begun.set()
+        await asyncio.Event().wait()
+
+    setattr(sink, method, hang)
+    turn = asyncio.create_task(stage.later(60.0))
+    await begun.wait()
+    turn.cancel()
+    await asyncio.wait({turn})
+    setattr(sink, method, whole)
 
 
 def place(conn: Conn, destination: str = "there") -> tuple[Any, ...]:
@@ -185,6 +203,71 @@ async def test_halt_stops_the_destination_until_somebody_decides(dsn: str, conn:
         for _ in range(3):
             await stage.later(3.0)
         assert sink.numbers == [b1]
+
+
+async def test_one_order_with_skip_waits_for_what_is_tried_again_and_not_for_the_dead(dsn: str, conn: Conn) -> None:
+    a, b, c = emit(conn, None, 3)
+    answers: dict[int, Outcome] = {a: Rejected("bad"), b: Retry("busy")}
+    sink = Scripted(lambda e: answers.get(e.number, Delivered()))
+    async with Stage(dsn, sink, order="global", poison="skip") as stage:
+        await stage.run()
+        await stage.later(1.0)
+        assert (sink.numbers, parked(conn)) == ([], {a: "dead", b: "due"})
+        del answers[b]
+        make_due(conn)
+        for _ in range(3):
+            await stage.later(3.0)
+        assert (sink.numbers, parked(conn)) == ([b, c], {a: "dead"})
+
+
+async def test_a_verdict_that_comes_while_the_event_is_sent_again_counts(dsn: str, conn: Conn) -> None:
+    (a,) = emit(conn, "a")
+    sink = Scripted(lambda _: Retry("busy"))
+    async with Stage(dsn, sink) as stage:
+        await stage.run()
+        await stage.later(1.0)
+
+        def decided(event: StoredEvent) -> Outcome:
+            conn.execute("SELECT samecommit.resolve('there', %s, 'dropped')", [event.number])
+            sink.answer = lambda _: Delivered()
+            return Retry("busy")
+
+        sink.answer = decided
+        make_due(conn)
+        await stage.later(5.0)
+        assert len(sink.batches) == 2
+        make_due(conn)
+        await stage.later(5.0)
+        assert (sink.numbers, parked(conn)) == ([], {}), f"{a} was dropped"
+
+
+async def test_how_long_an_event_is_tried_counts_from_its_turn(dsn: str, conn: Conn) -> None:
+    a1, a2 = emit(conn, "a", 2)
+    sink = Scripted(lambda e: Rejected("bad") if e.number == a1 else Retry("busy"))
+    async with Stage(dsn, sink, retry_for_seconds=60.0) as stage:
+        await stage.run()
+        await stage.later(1.0)
+        assert parked(conn) == {a1: "dead", a2: "waiting"}
+        conn.execute("UPDATE samecommit.parked SET first_at = first_at - interval '2 days'")
+        conn.execute("SELECT samecommit.resolve('there', %s, 'dropped')", [a1])
+        stage.relay.look_again()
+        await stage.later(1.0)
+        await stage.later(1.0)
+        assert [e.number for batch in sink.batches for e in batch] == [a1, a2]
+        assert parked(conn) == {a2: "due"}
+
+
+async def test_what_is_due_behind_a_dead_one_of_its_key_is_not_asked_for_all_the_time(dsn: str, conn: Conn) -> None:
+    a1, a2 = emit(conn, "a", 2)
+    sink = Scripted(lambda e: Rejected("bad") if e.number == a1 else Retry("busy"))
+    async with Stage(dsn, sink, order="key_pipelined") as stage:
+        await stage.run()
+        await stage.later(1.0)
+        assert parked(conn) == {a1: "dead", a2: "due"}
+        make_due(conn)
+        stage.relay.look_again()
+        await stage.later(1.0)
+        assert await stage.later(5.0) > 0.1
 
 
 async def test_an_event_that_is_refused_for_too_long_is_poison(dsn: str, conn: Conn) -> None:
@@ -444,6 +527,57 @@ async def test_after_a_crash_a_readable_destination_is_looked_at_first(dsn: str,
         assert place(conn)[2:4] == (3, 3)
 
 
+async def test_after_a_stop_that_cut_off_a_send_a_readable_destination_is_looked_at_first(dsn: str, conn: Conn) -> None:
+    numbers = emit(conn, "a", 3)
+    sink = Readable(idempotency=ReadBack(0.0), keeps_key_order=True)
+    async with Stage(dsn, sink) as stage:
+        await cut_off_in("send", stage, sink)
+        await stage.relay.stop()
+        sink.there = set(sink.numbers)
+        stage.relay = stage.another(holder=2)
+        await stage.run()
+        await stage.later(1.0)
+        assert sink.numbers == numbers, "it was sent again"
+        assert place(conn)[2:4] == (3, 3)
+
+
+@pytest.mark.parametrize("settle", [0.0, 40.0])
+async def test_after_a_crash_what_was_parked_and_due_is_looked_up_first(dsn: str, conn: Conn, settle: float) -> None:
+    (a,) = emit(conn, "a")
+    sink = Readable(first_time(Retry("busy"), a), idempotency=ReadBack(settle))
+    async with Stage(dsn, sink) as stage:
+        await stage.run()
+        await stage.later(1.0)
+        assert parked(conn) == {a: "due"}
+        make_due(conn)
+        await cut_off_in("send", stage, sink)
+        sink.there = set(sink.numbers)
+        conn.execute("UPDATE samecommit.position SET lease_until_at = 'epoch'")
+        stage.relay = stage.another(holder=2)
+        await stage.run()
+        assert bool(sink.looks) is (settle == 0.0)
+        make_due(conn)
+        stage.relay.look_again()
+        await stage.later(settle + 1.0)
+        assert (sink.numbers, parked(conn)) == ([a], {}), "it was sent again"
+
+
+async def test_a_destination_that_is_found_to_have_the_last_event_is_not_down_any_more(dsn: str, conn: Conn) -> None:
+    (a,) = emit(conn, "a")
+    sink = Readable(first_time(Doubt("no answer"), a), idempotency=ReadBack(0.0), there={a})
+    async with Stage(dsn, sink) as stage:
+        await stage.run()
+        await stage.later(60.0)
+        await stage.later(60.0)
+        assert place(conn)[2:] == (1, 1, "running")
+        assert len(stage.recorder.all(DestinationRecovered)) == 1
+        OutboxOperator(conn, "samecommit").replay("there", EventFilter(numbers=[a]))
+        stage.relay.look_again()
+        await stage.later(1.0)
+        await stage.later(1.0)
+        assert sink.numbers == [a], "its replay waits for another event"
+
+
 async def test_after_a_crash_one_wait_for_what_is_not_shown_yet_is_enough_for_all_pages(dsn: str, conn: Conn) -> None:
     numbers = emit(conn, None, 6)
     sink = Readable(idempotency=ReadBack(50.0), keeps_key_order=True)
@@ -666,6 +800,40 @@ async def test_what_a_position_keeping_sink_does_not_take_is_parked_before_it_go
         await stage.later(5.0)
         assert sink.taken[-1].number == numbers[0]
         assert sink.taken[-1].position is None
+
+
+async def test_a_page_that_came_while_the_relay_was_cut_off_is_not_passed_over(dsn: str, conn: Conn) -> None:
+    numbers = emit(conn, "a", 3)
+    sink = Placed(idempotency=StoredPosition(), keeps_key_order=True)
+    async with Stage(dsn, sink) as stage:
+        await cut_off_in("connect", stage, sink)
+        await stage.relay.stop()
+        stage.relay = stage.another(holder=2)
+        await stage.run()
+        await stage.later(1.0)
+        assert sink.numbers == numbers
+
+
+async def test_what_waits_behind_its_key_is_parked_before_a_position_keeping_sink_goes_on(dsn: str, conn: Conn) -> None:
+    (a1,) = emit(conn, "a")
+    sink = Placed(lambda _: Rejected("bad"), idempotency=StoredPosition(), keeps_key_order=True)
+    async with Stage(dsn, sink) as stage:
+        await stage.run()
+        await stage.later(1.0)
+        a2, b1 = *emit(conn, "a"), *emit(conn, "b")
+
+        def take(event: StoredEvent) -> Outcome:
+            sink.stored = event.position or sink.stored
+            return Delivered()
+
+        sink.answer = take
+        await cut_off_in("send", stage, sink)
+        conn.execute("UPDATE samecommit.position SET lease_until_at = 'epoch'")
+        stage.relay = stage.another(holder=2)
+        await stage.run()
+        await stage.later(1.0)
+        assert sink.numbers == [b1]
+        assert parked(conn) == {a1: "dead", a2: "waiting"}, "an event is lost"
 
 
 async def test_an_event_that_breaks_the_connection_each_time_is_put_aside_alone(dsn: str, conn: Conn) -> None:

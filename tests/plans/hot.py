@@ -80,7 +80,7 @@ HOT = [
     Hot("chore/oldest_job", {"after": 0, "room": 1000}, {}, 1100),
     Hot("chore/age_failed", {"age_seconds": 1e6, "room": 100}),
     Hot("worker/cancellations", {"ids": [1, 2, 3]}),
-    Hot("event/parked_due", {"destination": "there", "shards": 1, "shard": 0, "room": 100}),
+    Hot("event/parked_due", {"destination": "there", "shards": 1, "shard": 0, "room": 100, "sent_until": None}),
     Hot("worker/view", {"queues": None, "kinds": ["work"]}),
 ]  # fmt: skip
 

@@ -60,6 +60,16 @@ def test_what_somebody_else_has_sent_is_refused(changes: dict[str, str], body: b
         verify(headers, body, [SECRET], now)
 
 
+def test_a_time_in_the_id_and_a_body_that_begins_with_one_are_no_other_message() -> None:
+    headers = {
+        **sign("m1", TIME, b"1764600000.5", [SECRET]),
+        "webhook-id": f"m1.{TIME}",
+        "webhook-timestamp": "1764600000",
+    }
+    with pytest.raises(SignatureRefused, match="full stop"):
+        verify(headers, b"5", [SECRET], 1764600000)
+
+
 @pytest.mark.parametrize(
     "secret",
     ["", "whsec_!!!", "plain", new_secret(23), new_secret(65), SECRET[6:]],

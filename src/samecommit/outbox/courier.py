@@ -26,11 +26,13 @@ class Courier:
         sink: the destination's code.
         target: for whom it works.
         send_seconds: the longest ``connect``, ``send`` or look.
+
+    ``is_cut_off`` tells that the last send was cancelled: what it sent is in doubt.
     """
 
     def __init__(self, sink: Sink, target: Target, send_seconds: float) -> None:
         self._sink, self._target, self._seconds = sink, target, send_seconds
-        self._is_connected = False
+        self._is_connected = self.is_cut_off = False
         self.position: Position | None = None
 
     def __repr__(self) -> str:
@@ -74,6 +76,12 @@ class Courier:
         if (down := await self.connect()) is not None:
             return [down] * len(batch)
         await renew()
+        self.is_cut_off = True  # and so it stays when this is cancelled before there is an answer
+        outcomes = await self._answers(batch)
+        self.is_cut_off = False
+        return outcomes
+
+    async def _answers(self, batch: Sequence[StoredEvent]) -> Sequence[Outcome]:
         try:
             async with asyncio.timeout(self._seconds):
                 outcomes = await self._sink.send(batch)

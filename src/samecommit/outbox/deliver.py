@@ -118,10 +118,16 @@ class Deliverer:
         return ending
 
     async def _deliver(self, ctx: AsyncContext, stored: StoredEvent, target: str) -> Any:
+        verdict = verdict_of(ctx.job.decision)
+        if verdict == "delivered":
+            return job.Done({"ref": _reference_of(ctx.job.decision), "decided": True})
+        if verdict == "dropped":
+            return job.Cancel("a person decided to drop it")
         rows = await self._link.fetch("event/delivery", job_id=ctx.job.id)
         known = Known(*rows[0]) if rows else None
         if known is not None and known.is_doubtful:
-            ending = await self._in_doubt(ctx, stored, target, known)
+            is_asked_for = verdict == "resend" and not known.is_decided  # each decision counts for one send
+            ending = None if is_asked_for else await self._looked_up(ctx, stored, target, known)
             if ending is not None:
                 return ending
         return await self._send(ctx, stored, target, known)
@@ -200,20 +206,8 @@ class Deliverer:
             {"last_error": reason, "verdicts": ["resend", "delivered", "dropped"]},
         )
 
-    async def _in_doubt(self, ctx: AsyncContext, event: StoredEvent, target: str, known: Known) -> Any:
-        """Return how this run ends, or None when the event may be sent."""
-        decision = None if known.is_decided else ctx.job.decision  # each decision counts for one send
-        match verdict_of(decision):
-            case "delivered":
-                return job.Done({"ref": _reference_of(decision), "decided": True})
-            case "dropped":
-                return job.Cancel("a person decided to drop it")
-            case "resend":
-                return None
-            case _:
-                return await self._looked_up(ctx, event, target, known)
-
     async def _looked_up(self, ctx: AsyncContext, event: StoredEvent, target: str, known: Known) -> Any:
+        """Return how a run in doubt ends, or None when the event may be sent."""
         adapter = self._destination.adapter
         if not isinstance(adapter, FindsExisting):
             if self._destination.on_doubt == "hold":

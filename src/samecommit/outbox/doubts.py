@@ -7,6 +7,7 @@ which is then sent alone, and at last put aside, so that one event that breaks t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -51,13 +52,18 @@ class Doubts:
         self.tries: dict[int, int] = {}
         self.suspects = 0
         self._taken: Taken | None = None
+        self.sent_until: datetime | None = None  # the last relay may have sent what was parked and due by then
         self._sent = 0.0
         self._first: dict[int, float] = {}
         self._looks = 0
 
     def suspect(self, count: int, taken: Taken) -> None:
-        """Take the next so many events for doubtful, up to the end of the log: the last relay may have sent them."""
+        """Take the next so many events for doubtful, up to the end of the log: the last relay may have sent them.
+
+        It sent nothing after that moment, so one wait is enough for all pages, and for what is parked.
+        """
         self.suspects, self._taken = count, taken
+        self.sent_until, self._sent = taken.at, taken.clock
 
     def add(self, event: StoredEvent) -> None:
         """Note a doubtful send."""
@@ -89,11 +95,8 @@ class Doubts:
         self.tries.clear()
         self._first.clear()
         if self.suspects and events:
-            assert self._taken is not None
             suspects = events[: self.suspects]
             self.suspects -= len(suspects)
-            # the last relay sent nothing after that, so one wait is enough for all pages
-            self._sent = max(self._sent, self._taken.clock)
             self._first = {event.number: self._earliest_send(event) for event in suspects}
             self.numbers = set(self._first)
         if self._courier.has_position and await self._courier.connect() is None:

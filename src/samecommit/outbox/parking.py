@@ -64,14 +64,14 @@ class Parking:
             self.is_halted |= self._halts(state)
             if blocks:
                 self.blocked_keys.add(key)
-            if state in ("due", "settled"):
+            if seconds is not None:
                 due.append(seconds)
         return min(due, default=None)
 
     def _halts(self, state: str) -> bool:
-        return self.destination.order == "global" or (
-            self.destination.policy == "halt" and state in ("dead", "decision", "settled")
-        )
+        if state in ("dead", "decision", "settled"):
+            return self.destination.policy == "halt"
+        return self.destination.order == "global"
 
     def forget(self) -> None:
         """Drop what was not written: the position is lost."""

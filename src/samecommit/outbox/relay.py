@@ -176,7 +176,7 @@ class Relay:
         return 0.0
 
     async def _let_go(self, reason: str) -> float:
-        is_sure = not (self._doubts.numbers or self._doubts.suspects or self._is_ragged)
+        is_sure = not (self._doubts.numbers or self._doubts.suspects or self._is_ragged or self._courier.is_cut_off)
         await self._hold.give_up(is_clean=is_sure)
         await self._courier.close()
         self._reset()
@@ -220,8 +220,8 @@ class Relay:
             return False
         wants, shards, shard = self._destination.matches, self._destination.shards, self._shard
         mine = [e for e in page.events if wants(e.type) and (shards == 1 or e.lane % shards == shard)]
-        self._page = page
-        self._pending = await self._doubts.page_came(mine)
+        pending = await self._doubts.page_came(mine)
+        self._page, self._pending = page, pending  # both at once: a page whose events are unknown would count as done
         self._step_aside()
         self._log.expect(page.end)
         return True
@@ -249,6 +249,8 @@ class Relay:
             self._repeated += len(arrived)
             self._delivered += len(arrived)
             self._pending = [event for event in self._pending if event.number not in arrived]
+            if not self._pending:
+                self._after([Duplicate()])  # nothing is left to probe it with
         if worn_out := self._doubts.worn_out(self._pending):
             await self._put_aside(worn_out)
         return delay
@@ -266,6 +268,8 @@ class Relay:
     async def _send(self) -> None:
         if not self._pending:
             return
+        if self._courier.has_position and self._parking.is_dirty:
+            await self._move()  # what is parked must be written before the sink's position passes it
         most = 1 if self._stops or self._doubts.isolates(self._pending[0]) else self._traits.batch
         batch = next_batch(self._pending, self._destination, self._traits, most)
         batch = [self._doubts.with_attempt(event) for event in batch] if self._doubts.tries else batch
@@ -277,8 +281,6 @@ class Relay:
         self._is_ragged = bool(self._pending) and (self._is_ragged or passes(batch, done, self._pending[0]))
         self._step_aside()
         self._after(outcomes)
-        if self._courier.has_position and self._parking.is_dirty:
-            await self._move()  # what is parked must be written before the sink's position passes it
 
     def _settle(self, event: StoredEvent, outcome: Outcome) -> bool:
         """Act on one outcome; True when the stream is done with the event."""
@@ -387,7 +389,7 @@ class Relay:
         """Send parked events whose turn it is, outside the order of the stream."""
         await self._move()
         room = min(_PARKED_ROOM, self._traits.batch)
-        rows = await self._link.fetch("event/parked_due", **self._whose, room=room)
+        rows = await self._link.fetch("event/parked_due", **self._whose, room=room, sent_until=self._doubts.sent_until)
         due = [Due(stored_event(row, None, row[13] + 1), row[12], row[14], row[16]) for row in rows]
         ages = {one.event.number: one.age_seconds for one in due}
         if doubtful := [one.event for one in due if one.is_doubtful]:

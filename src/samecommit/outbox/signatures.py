@@ -80,6 +80,8 @@ def verify(
     given = headers.get("webhook-signature", "").split()
     if not (message_id and timestamp and given):
         raise SignatureRefused("the headers webhook-id, webhook-timestamp and webhook-signature are needed")
+    if "." in message_id:  # where it ends would be uncertain: a time and a part of the body could pass for one another
+        raise SignatureRefused("webhook-id has a full stop")
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 16):
         raise SignatureRefused("webhook-timestamp is no number of seconds")
     if abs(int(timestamp) - now) > tolerance_seconds:

@@ -6,6 +6,8 @@
 --
 -- After a relay was cut off, the next one reads again what lies between the position and where that one was. An event that
 -- is parked already then keeps its row; one that has gone since, though later ones of its key still wait, comes before them.
+-- What a person has decided while it was sent again stays decided. How long an event is tried counts from when it is freed,
+-- except for one in doubt: that is as old as its send.
 WITH mine AS (
     UPDATE :"schema".position
     SET window_n = :window_n::bigint, after = :after::bigint,
@@ -43,10 +45,10 @@ WITH mine AS (
     ON CONFLICT (destination, number) DO UPDATE
         SET blocks = excluded.blocks, state = excluded.state, attempts = excluded.attempts, due_at = excluded.due_at,
             is_doubtful = excluded.is_doubtful, last_error = excluded.last_error
-        WHERE excluded.attempts > 0
+        WHERE excluded.attempts > 0 AND p.state <> 'settled'
 ), freed AS (
     UPDATE :"schema".parked AS p
-    SET state = 'due', due_at = clock_timestamp()
+    SET state = 'due', due_at = clock_timestamp(), first_at = CASE WHEN p.is_doubtful THEN p.first_at ELSE clock_timestamp() END
     FROM mine
     CROSS JOIN unnest(:freed_keys::text[]) AS k (key)
     CROSS JOIN LATERAL (

@@ -1,6 +1,8 @@
 -- Parked events whose turn it is: due or settled, and first of their key. No locks: their only other writer is `resolve`.
+-- One that was due by :sent_until may have been sent by a relay that was cut off then: it is in doubt.
 -- Relies on parked_due and parked_key.
-SELECT e.number, e.lane, e.version, e.id, e.source, e.type, e.key, e.subject, e.content_type, e.created_at, e.extensions::text, e.data, p.state, p.attempts, p.is_doubtful, p.blocks, extract(epoch FROM clock_timestamp() - p.first_at)::float8
+SELECT e.number, e.lane, e.version, e.id, e.source, e.type, e.key, e.subject, e.content_type, e.created_at, e.extensions::text, e.data, p.state, p.attempts,
+       p.is_doubtful OR (p.state = 'due' AND p.due_at <= :sent_until::timestamptz) IS TRUE, p.blocks, extract(epoch FROM clock_timestamp() - p.first_at)::float8
 FROM (
     SELECT p.*
     FROM :"schema".parked AS p
