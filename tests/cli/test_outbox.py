@@ -130,7 +130,7 @@ async def test_parked_events_are_listed_explained_and_resolved(on_database: Same
         assert told.status == 3 and (told.answer["done"], told.answer["refused"]) == (1, 1)
         assert (
             on_database("outbox", "resolve", "there", 999, "--drop").out
-            == "999: not put aside for a person, it is not found\n"
+            == "999: nothing there waits for a person under this number: samecommit outbox parked and doubts list what does\n"
         )
         stage.relay.look_again()
         await stage.later(1.0)
@@ -167,6 +167,29 @@ async def test_doubts_of_streams_wait_for_a_person(on_database: Samecommit, dsn:
         assert on_database("outbox", "doubts").out == "nothing is in doubt\n"
 
 
+def test_what_cannot_be_decided_says_where_to_look(on_database: Samecommit, dsn: str, conn: Conn) -> None:
+    App(dsn).migrate()
+    conn.execute("SELECT samecommit.add_destination('crm', 'jobs', 1, '{*}')")
+    told = on_database("outbox", "parked", "crm")
+    assert told.status == 0 and "samecommit jobs --kind deliver:crm" in told.out
+    assert on_database("outbox", "doubts", "crm").out == "nothing is in doubt\n"
+    row = conn.execute("SELECT id FROM samecommit.enqueue('deliver:crm', max_attempts => 1)").fetchone()
+    assert row is not None
+    conn.execute(
+        "UPDATE samecommit.job SET state = 'failed', pos = NULL, since_at = now(), last_error = 'no' WHERE id = %s", row
+    )
+    told = on_database("outbox", "resolve", "crm", row[0], "--send-again")
+    assert told.status == 3 and f"it is failed: samecommit jobs retry {row[0]}" in told.out
+
+
+def test_a_held_delivery_of_a_destination_that_was_removed_is_decided(on_database: Samecommit, conn: Conn) -> None:
+    row = conn.execute("SELECT id FROM samecommit.enqueue('deliver:crm')").fetchone()
+    assert row is not None
+    conn.execute("SELECT samecommit.hold(%s, 'in doubt')", row)
+    assert on_database("outbox", "resolve", "crm", row[0], "--drop").out == f"{row[0]}: resolved\n"
+    assert on_database("outbox", "resolve", "gone", row[0], "--drop").status == 3
+
+
 def test_a_decision_has_to_be_said(on_database: Samecommit) -> None:
     told = on_database("outbox", "resolve", "there", 1)
     assert told.status == 2 and "--delivered, --send-again or --drop" in told.err
@@ -193,6 +216,9 @@ async def test_a_pause_is_seen_and_ends(on_database: Samecommit, dsn: str, conn:
         ("why", "gone"),
         ("why", "gone", 1),
         ("resolve", "gone", 1, "--drop"),
+        ("parked", "gone"),
+        ("parked", "gone", "--ids"),
+        ("doubts", "gone"),
     ],
     ids=lambda arguments: "-".join(str(part) for part in arguments),
 )

@@ -376,6 +376,24 @@ async def test_a_decision_counts_for_one_send(dsn: str, conn: Conn) -> None:
     assert len(crm.deliveries) == 3
 
 
+@pytest.mark.parametrize("decision", [None, '{"verdict": "yes"}'])
+async def test_a_release_without_a_verdict_holds_again_and_says_what_decides(
+    dsn: str, conn: Conn, decision: str | None
+) -> None:
+    crm = Crm([Doubt("cut off")])
+    async with working(dsn, crm):
+        emit(conn, "a")
+        await ended(conn, "held")
+        conn.execute("SELECT samecommit.release(id, %s::jsonb) FROM samecommit.job", [decision])
+        await until(
+            lambda: claims(conn) == 2 and [state for state, _ in jobs(conn)] == ["held"], what="the second hold"
+        )
+    row = conn.execute("SELECT id, hold_reason, hold_data FROM samecommit.jobs").fetchone()
+    assert row is not None and f"samecommit outbox resolve crm {row[0]}" in row[1]
+    assert "released without" in row[2]["last_error"]
+    assert len(crm.deliveries) == 1
+
+
 async def test_a_destination_may_say_that_repeats_do_no_harm(dsn: str, conn: Conn) -> None:
     crm = Crm([Doubt("cut off")])
     async with working(dsn, crm, on_doubt="resend") as (_, recorder):

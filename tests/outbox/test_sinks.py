@@ -18,6 +18,7 @@ from samecommit.outbox.sink import Target
 from samecommit.outbox.sinks.file import File
 from samecommit.outbox.sinks.stdout import Stdout
 from samecommit.outbox.sinks.table import Table
+from samecommit.storage.link import AsyncLink
 
 TARGET = Target(installation="i", destination="there")
 
@@ -160,6 +161,22 @@ async def test_a_table_takes_nothing_twice(dsn: str, conn: psycopg.Connection[An
     rows = conn.execute("SELECT id, replay, attributes ->> 'source' FROM copied.event ORDER BY arrival").fetchall()
     assert [row[:2] for row in rows] == [("id 1", 0), ("id 2", 0), ("id 3", 0), ("id 4", 0), ("id 9", 0), ("id 1", 1)]
     assert {row[2] for row in rows} == {"/shop"}
+
+
+async def test_tables_that_are_there_are_not_made_again(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its user may lack the right to make them, which PostgreSQL asks for even if they are there."""
+    first, second = Table(dsn), Table(dsn)
+    await first.connect(TARGET)
+    labels, fetch = list[str](), AsyncLink.fetch
+
+    async def listed(self: AsyncLink, label: str, **values: Any) -> Any:
+        labels.append(label)
+        return await fetch(self, label, **values)
+
+    monkeypatch.setattr(AsyncLink, "fetch", listed)
+    await second.connect(TARGET)
+    assert "copy/is_made" in labels and not [label for label in labels if label.startswith("copy/make_")]
+    await asyncio.gather(first.close(), second.close())
 
 
 @pytest.mark.pg15

@@ -131,6 +131,7 @@ async def test_a_redirect_is_a_failure_and_not_followed() -> None:
     async with Receiver() as elsewhere, Receiver([(307, {"Location": elsewhere.url}, "")]) as receiver:
         outcome = await hooks(receiver.url).send(EVENT, delivery())
         assert isinstance(outcome, Retry)
+        assert outcome.reason == "answered 307: redirects are not followed, give the endpoint the URL that it leads to"
         assert elsewhere.got == []
 
 

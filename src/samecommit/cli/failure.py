@@ -124,7 +124,10 @@ def _database(error: BaseException) -> tuple[str, Exit]:
         way_out = "check --dsn, SAMECOMMIT_DSN or the PG* variables, and that the server runs"
         return f"no connection to the database: {said}; {way_out}", Exit.UNAVAILABLE
     if state == "42501":
-        return f"{said}: this role may not do that; connect as another, or grant it", Exit.REFUSED
+        return (
+            f"{said}: this user may not do that; connect as another, or grant it one of the roles of samecommit migrate --roles",
+            Exit.REFUSED,
+        )
     if state in ("42P01", "3F000", "42883"):
         return f"{said}: the schema does not fit this version; run samecommit migrate", Exit.UNAVAILABLE
     return f"the database refused: {said}", Exit.FAILED

@@ -148,10 +148,12 @@ def parked(
     """List the events that were put aside, of streams: refused, in doubt, or waiting behind one of their key."""
     with asking(dsn, schema) as asked:
         rows = asked.parked(destination, state=state, limit=limit)
+        makes_jobs = destination is not None and not rows and asked.mode(destination) == "jobs"
     if only_ids and not manner.json:
         click.echo("".join(f"{row['number']}\n" for row in rows), nl=False)
         return
-    manner.say(rows, table(rows, PARKED) if rows else "nothing is put aside")
+    aside = f": {destination!r} makes jobs, see samecommit jobs --kind deliver:{destination}" if makes_jobs else ""
+    manner.say(rows, table(rows, PARKED) if rows else f"nothing is put aside{aside}")
 
 
 DOUBTS: Columns = {
@@ -203,10 +205,7 @@ def resolve(
     with asking(dsn, schema) as asked:
         outcomes = [(item, asked.resolve(destination, item, verdict, reference)) for item in flat(ids)]
     done = sum(outcome == "resolved" for _, outcome in outcomes)
-    lines = [
-        f"{item}: {outcome if outcome == 'resolved' else f'not put aside for a person, it is {outcome}'}"
-        for item, outcome in outcomes
-    ]
+    lines = [f"{item}: {_resolved(item, outcome)}" for item, outcome in outcomes]
     manner.say(
         [{"id": item, "outcome": outcome} for item, outcome in outcomes],
         *lines,
@@ -214,6 +213,20 @@ def resolve(
         refused=len(outcomes) - done,
     )
     return Exit.OK if done == len(outcomes) else Exit.REFUSED
+
+
+def _resolved(item: int, outcome: str) -> str:
+    match outcome:
+        case "resolved":
+            return outcome
+        case "not found":
+            return (
+                "nothing there waits for a person under this number: samecommit outbox parked and doubts list what does"
+            )
+        case "failed":
+            return f"not put aside for a person, it is failed: samecommit jobs retry {item} runs it again"
+        case _:
+            return f"not put aside for a person, it is {outcome}"
 
 
 @outbox.command()

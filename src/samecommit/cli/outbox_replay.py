@@ -72,7 +72,7 @@ def replay(
 
 def _counted(counted: Row) -> list[Any]:
     least = "at least " if counted["is_cut"] else ""
-    lines: list[Any] = [f"{least}{counted['events']} events would be sent again"]
+    lines: list[Any] = [f"{least}{counted['events']} event{'s' * (counted['events'] != 1)} would be sent again"]
     if counted["is_cut"]:
         lines.append(f"counted up to number {counted['upto']} of {counted['to_number']}")
     return [*lines, table(counted["first"], FIRST)] if counted["first"] else lines

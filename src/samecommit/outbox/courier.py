@@ -114,9 +114,9 @@ class Courier:
 
 
 def describe(error: BaseException) -> str:
-    """Say what an exception says, as text that can be stored."""
+    """Say what an exception says, as text that can be stored: without a database's DETAIL, which shows rows."""
     try:
-        said = str(error)
+        said = str(error).partition("\nDETAIL:")[0]
     except Exception:  # noqa: BLE001 - a broken __str__
         said = "its text could not be read"
     return clean_text(f"{type(error).__name__}: {said}" if said else type(error).__name__, limit_bytes=_ERROR_BYTES)

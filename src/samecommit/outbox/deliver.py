@@ -202,7 +202,8 @@ class Deliverer:
     async def _for_a_person(self, ctx: AsyncContext, reason: str) -> job.Hold:
         await self._settle(ctx, reason, is_doubtful=True, is_decided=False)
         return job.Hold(
-            "sent, and nobody knows whether it arrived: look into the destination, then release with a verdict",
+            "sent, and nobody knows whether it arrived: look into the destination, then decide by "
+            f"samecommit outbox resolve {self._destination.name} {ctx.job.id}",
             {"last_error": reason, "verdicts": ["resend", "delivered", "dropped"]},
         )
 
@@ -211,7 +212,10 @@ class Deliverer:
         adapter = self._destination.adapter
         if not isinstance(adapter, FindsExisting):
             if self._destination.on_doubt == "hold":
-                return await self._for_a_person(ctx, "the run that sent it was cut off")
+                has_word = ctx.job.decision is not None and not known.is_decided
+                cut_off = "the run that sent it was cut off, or it was released without a verdict"
+                reason = "released without one of the verdicts" if has_word else cut_off
+                return await self._for_a_person(ctx, reason)
             self._signals.emit(
                 RepeatPossible(destination=self._destination.name, count=1, reason="sent again in doubt")
             )

@@ -86,7 +86,10 @@ def _check(installed: int, schema: str, database: str) -> None:
     needed = newest_version()
     _refuse_newer(installed, schema)
     if installed == 0:
-        msg = f"nothing is installed in schema {schema!r} of database {database!r}: run samecommit migrate"
+        msg = (
+            f"nothing is installed in schema {schema!r} of database {database!r}: run samecommit migrate, or name the "
+            "schema that it is in"
+        )
         raise SchemaMissing(msg)
     if installed < needed:
         msg = f"schema {schema!r} has version {installed} and this code needs {needed}: run samecommit migrate"

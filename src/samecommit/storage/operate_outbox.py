@@ -133,12 +133,36 @@ class OutboxOperator(Asker):
             destination: of this one only.
             state: ``due``, ``waiting``, ``dead``, ``decision`` or ``settled``.
             limit: how many.
+
+        Raises:
+            UnknownDestination: there is none of that name.
         """
-        return self.ask("outbox/parked", destination=destination, state=state, room=limit)
+        rows = self.ask("outbox/parked", destination=destination, state=state, room=limit)
+        if destination is not None and not rows:
+            self.mode(destination)
+        return rows
 
     def doubts(self, destination: str | None = None, *, limit: int = 50) -> list[Row]:
-        """List what was sent, may have arrived or not, and waits for a person: events of streams, and held jobs."""
-        return self.ask("outbox/doubts", destination=destination, room=limit)
+        """List what was sent, may have arrived or not, and waits for a person: events of streams, and held jobs.
+
+        Raises:
+            UnknownDestination: there is none of that name.
+        """
+        rows = self.ask("outbox/doubts", destination=destination, room=limit)
+        if destination is not None and not rows:
+            self.mode(destination)
+        return rows
+
+    def mode(self, destination: str) -> str:
+        """Return ``stream`` or ``jobs``.
+
+        Raises:
+            UnknownDestination: there is none of that name.
+        """
+        modes = self.ask("outbox/mode", destination=destination)
+        if not modes:
+            raise _unknown(destination)
+        return str(modes[0]["mode"])
 
     def resolve(self, destination: str, item: int, verdict: Verdict, reference: str | None = None) -> str:
         """Decide about an event that is put aside, or a held delivery.
@@ -156,10 +180,10 @@ class OutboxOperator(Asker):
             UnknownDestination: there is none of that name.
         """
         modes = self.ask("outbox/mode", destination=destination)
-        if not modes:
-            raise _unknown(destination)
-        label = "outbox/resolve" if modes[0]["mode"] == "stream" else "outbox/resolve_job"
+        label = "outbox/resolve" if modes and modes[0]["mode"] == "stream" else "outbox/resolve_job"
         rows = self.ask(label, destination=destination, id=item, verdict=verdict, reference=reference)
+        if not modes and not rows:  # the jobs of one that was removed stay
+            raise _unknown(destination)
         outcome = str(rows[0]["outcome"]) if rows else "not found"
         return "resolved" if outcome == "released" else outcome
 

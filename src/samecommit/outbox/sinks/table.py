@@ -1,7 +1,7 @@
 """Inserts events into a table of any PostgreSQL database, with the position in the same statement: effectively once.
 
 For development, for tests, and for a second database that wants to follow. The schema is made when it is missing; its table
-``event`` has one row per event: CloudEvents attributes and data.
+``event`` has one row per event: CloudEvents attributes and data. Only who makes it needs the right to.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Table:
             LinkDown: the database cannot be reached.
         """
         self._target, self._destination = target.name, target.destination
-        for label in ("copy/make_schema", "copy/make_table", "copy/make_position"):
-            await self._link.fetch(label)
+        if not (await self._link.fetch("copy/is_made"))[0][0]:
+            for label in ("copy/make_schema", "copy/make_table", "copy/make_position"):
+                await self._link.fetch(label)
         await self.position()
 
     async def close(self) -> None:

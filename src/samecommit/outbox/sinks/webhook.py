@@ -36,7 +36,7 @@ from samecommit.payload.text import clean_text
 
 # 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h: ten attempts in about three days.
 SCHEDULE = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
-_GONE, _OK = 410, range(200, 300)
+_GONE, _OK, _MOVED = 410, range(200, 300), range(300, 400)
 _READ_BYTES, _LONGEST_WAIT_SECONDS = 16_384, 86_400.0
 
 
@@ -150,7 +150,8 @@ class Webhooks:
             reason = f"endpoint {endpoint.id!r} answered 410: it was disabled"
             await self._endpoints.disable(endpoint.id, reason)
             return Rejected(reason, detail)
-        return self._again(f"answered {status}", delivery, detail, _seconds_of(headers.get("Retry-After")))
+        moved = ": redirects are not followed, give the endpoint the URL that it leads to" if status in _MOVED else ""
+        return self._again(f"answered {status}{moved}", delivery, detail, _seconds_of(headers.get("Retry-After")))
 
     def _again(
         self, reason: str, delivery: Delivery, detail: Mapping[str, Any], at_least_seconds: float = 0.0
