@@ -62,6 +62,11 @@ def test_the_history_keeps_each_of_three_classes_for_a_day_or_more(days: Any) ->
         WorkerConfig(retention_days=days)
 
 
+def test_a_single_name_is_no_tuple_of_queues() -> None:
+    with pytest.raises(ConfigError, match=r"queues is 'leads'.*give a tuple, as in \('leads',\)"):
+        WorkerConfig(queues="leads")  # type: ignore[arg-type]
+
+
 def test_a_lease_outlasts_two_heartbeats() -> None:
     WorkerConfig(lease_seconds=11, heartbeat_seconds=5)
     with pytest.raises(ConfigError, match="must outlast two heartbeats"):

@@ -71,6 +71,10 @@ class WorkerConfig:
         if len(self.retention_days) != 3 or not all(days >= 1 for days in self.retention_days):
             msg = f"retention_days is {self.retention_days!r}: give three numbers of days, short, default and long, above 0"
             raise ConfigError(msg)
+        queues: object = self.queues
+        if isinstance(queues, str):
+            msg = f"queues is {queues!r}, whose letters would be the names: give a tuple, as in ({queues!r},)"
+            raise ConfigError(msg)
         for name in self.queues or ():
             check_name("queue", name)
         if self.heartbeat_seconds * 2 >= self.lease_seconds:

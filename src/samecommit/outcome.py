@@ -62,7 +62,8 @@ def _moment(name: str, value: datetime) -> datetime:
     if value.tzinfo is None:
         msg = f"{name} is {value!r}: give a datetime with a time zone"
         raise ConfigError(msg)
-    return value
+    # a class of some library's own could not be sent from a child process to its worker
+    return value if type(value) is datetime else datetime.combine(value.date(), value.timetz())
 
 
 class Done(Outcome):

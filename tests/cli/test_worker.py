@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 from samecommit.storage.migrate import migrate
 
 APP = """
-import asyncio, os, time
+import asyncio, multiprocessing, os, time
 from samecommit import App
 
 app = App()
@@ -37,6 +37,16 @@ async def wait(seconds: float) -> None:
 @app.task()
 async def block(seconds: float) -> None:
     time.sleep(seconds)
+
+@app.task()
+def fork() -> int | None:
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    forked.start()
+    forked.terminate()
+    forked.join(5)
+    code = forked.exitcode
+    forked.kill()
+    return code
 """
 
 
@@ -107,8 +117,17 @@ def test_it_runs_jobs_and_stops_cleanly_when_told(start: Any, jobs: Jobs) -> Non
     assert worker.end() == 0
     assert jobs.value("SELECT count(*) FROM $.worker") == 0
     (first, *_) = worker.lines
-    assert "4 tasks, 3 at once, schema 'samecommit'" in first
+    assert "5 tasks, 3 at once, schema 'samecommit'" in first
     worker.wait_for("stopped; 0 jobs given back")
+
+
+def test_a_process_that_a_handler_has_forked_ends_when_it_is_told(start: Any, jobs: Jobs) -> None:
+    worker = start("worker", "things")
+    job_id = enqueue(jobs, "fork")
+    in_state(jobs, job_id, "done")
+    assert jobs.row(job_id)["result"] == -signal.SIGTERM
+    worker.popen.terminate()
+    assert worker.end() == 0
 
 
 def test_failures_are_told_without_secrets(start: Any, jobs: Jobs, dsn: str) -> None:
@@ -195,7 +214,7 @@ def test_a_job_outlives_a_supervisor_that_is_killed(start: Any, jobs: Jobs) -> N
     [
         (["worker"], 2, "give MODULE:APP"),
         (["worker", "nothing"], 2, "there is no module 'nothing'"),
-        (["worker", "things:ap"], 2, "App 'app' with 4 kinds"),
+        (["worker", "things:ap"], 2, "App 'app' with 5 kinds"),
         (["worker", "things", "--lease-seconds", "1"], 2, "must outlast two heartbeats"),
         (["worker", "things", "--dsn", "host=127.0.0.1 port=1", "--connect-seconds", "0.1"], 4, "no connection to the"),
         (["worker", "nothing", "--processes", "2"], 2, "there is no module 'nothing'"),

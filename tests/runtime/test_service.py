@@ -246,6 +246,23 @@ def test_stuck_threads_are_replaced_as_often_as_there_are_threads() -> None:
     pool.close()
 
 
+def test_a_thread_that_the_system_would_not_give_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ThreadPool(1)
+    done = threading.Event()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        pool.submit(done.set)
+        with pytest.raises(RuntimeError, match="new thread"):
+            pool.look()
+    pool.look()
+    assert done.wait(5)
+    pool.close()
+
+
 def test_threads_do_not_keep_the_process_alive_and_end_when_closed() -> None:
     pool = ThreadPool(2, "closed")
     done = threading.Event()

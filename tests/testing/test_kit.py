@@ -1,13 +1,16 @@
 """The kit that users test with: contexts, draining, assertions, crashes at every line."""
 
 import asyncio
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
 
-from samecommit import App, AsyncContext, Context, Hold, Task, Tasks
+from samecommit import App, AsyncContext, Context, Hold, Task, Tasks, WorkerConfig
 from samecommit.errors import ConfigError, PayloadError
 from samecommit.testing import (
     FakeRun,
@@ -56,6 +59,36 @@ def careless(ctx: Context, account: int) -> None:
 async def slow_and_careless(account: int) -> None:
     ledger[account] = ledger.get(account, 0) + 1
     await asyncio.sleep(0)
+
+
+@tasks.task()
+def careless_in_its_last_line(account: int) -> None:
+    ledger[account] = ledger.get(account, 0) + 1
+
+
+def logged(fn: Callable[[int], None]) -> Callable[[int], None]:
+    @functools.wraps(fn)
+    def wrapper(account: int) -> None:
+        fn(account)
+
+    return wrapper
+
+
+@tasks.task()
+@logged
+def careless_below_a_decorator(account: int) -> None:
+    ledger[account] = ledger.get(account, 0) + 1
+    ledger[account] = max(ledger[account], 0)
+
+
+@tasks.task()
+def careless_behind_what_catches_all(account: int) -> None:
+    try:
+        before = ledger.get(account, 0)
+    except BaseException:  # noqa: BLE001 - as handlers do
+        before = 0
+    ledger[account] = before + 1
+    ledger[account] = max(ledger[account], 0)
 
 
 def reset() -> None:
@@ -169,6 +202,38 @@ def test_an_idempotent_handler_passes_and_its_points_are_counted() -> None:
     assert crash_at_every_point(idempotent, lambda: idempotent(1), reset=reset, check=is_charged_once) == 2
 
 
+def test_a_handler_is_run_again_when_it_died_after_its_last_line() -> None:
+    with pytest.raises(AssertionError, match="died after its last line"):
+        crash_at_every_point(
+            careless_in_its_last_line, lambda: careless_in_its_last_line(1), reset=reset, check=is_charged_once
+        )
+
+
+@pytest.mark.parametrize("task", [careless_below_a_decorator, careless_behind_what_catches_all])
+def test_neither_a_decorator_nor_a_handler_that_catches_all_hides_a_line(task: Task[[int], None]) -> None:
+    with pytest.raises(AssertionError, match="died before"):
+        crash_at_every_point(task, lambda: task(1), reset=reset, check=is_charged_once)
+
+
+def test_a_run_that_has_ended_its_job_in_its_transaction_is_not_followed_by_another(samecommit_dsn: str) -> None:
+    @tasks.task(name="transactional")
+    def transactional(ctx: Context, account: int) -> None:
+        with ctx.transaction() as conn:
+            conn.execute("INSERT INTO ledger VALUES (%s)", [account])
+        ledger[account] = 1
+
+    with psycopg.connect(samecommit_dsn, autocommit=True) as conn:
+        conn.execute("CREATE TABLE ledger (account int)")
+
+        def check() -> None:
+            assert conn.execute("SELECT count(*) FROM ledger").fetchone() == (1,)
+
+        def call() -> None:
+            transactional(context(FakeRun(samecommit_dsn)), 1)
+
+        crash_at_every_point(transactional, call, reset=lambda: conn.execute("TRUNCATE ledger"), check=check)
+
+
 def test_an_async_handler_is_crashed_too() -> None:
     async def call() -> None:
         await slow_and_careless(1)
@@ -216,6 +281,40 @@ def test_enqueued_jobs_are_seen_inside_the_transaction_and_drained_after_it(same
             assert_enqueued(conn, add, a=9)
     drained = drain(app)
     assert (drained.done, drained.failed, drained.ready) == (1, 1, 0)
+
+
+def test_enqueued_jobs_are_seen_whatever_rows_the_connection_gives(samecommit_dsn: str) -> None:
+    _, add, _ = make_app()
+    with psycopg.connect(samecommit_dsn, row_factory=dict_row) as conn:
+        add.enqueue(conn, 1, 2)
+        assert_enqueued(conn, add, a=1)
+
+
+def test_draining_uses_the_settings_of_the_application(samecommit_dsn: str) -> None:
+    registry = Tasks()
+
+    @registry.task(max_attempts=1)
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    app = App(tasks=[registry], worker=WorkerConfig(timeout_seconds=0.2, queues=("another",)))
+    with psycopg.connect(samecommit_dsn) as conn:
+        hang.enqueue(conn)
+    assert drain(app).failed == 1
+
+
+def test_draining_that_takes_too_long_says_what_is_left(samecommit_dsn: str) -> None:
+    registry = Tasks()
+
+    @registry.task()
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    app = App(tasks=[registry])
+    with psycopg.connect(samecommit_dsn) as conn:
+        hang.enqueue(conn)
+    with pytest.raises(TimeoutError, match=r"due or running after 1 s: Drained\(ready=0, running=1,"):
+        drain(app, timeout_seconds=1, config=WorkerConfig(grace_seconds=0.1))
 
 
 async def test_draining_works_inside_a_running_loop(samecommit_dsn: str) -> None:

@@ -31,6 +31,7 @@ if behaviour.isdigit():
     raise SystemExit(int(behaviour))
 if behaviour == "follows":
     follow_parent()
+    assert not os.read(0, 1), "what a handler starts would wait for input"
 for each in stop_signals():
     signal.signal(each, note if behaviour == "stubborn" else stop)
 say(is_ready=True)

@@ -4,13 +4,14 @@ import asyncio
 import contextvars
 import ctypes
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -65,6 +66,55 @@ def die(how: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "lie":
             raise SystemExit(3)
+
+
+forking = multiprocessing.get_context("fork")
+
+
+@app.task(executor="process", max_attempts=1)
+def die_and_leave_a_fork(path: str) -> None:
+    forked = forking.Process(target=time.sleep, args=(600,))
+    forked.start()
+    say(path, f"pid {forked.pid}")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(executor="process")
+def terminate_forks() -> list[int | None]:
+    codes = []
+    for _ in range(20):  # some are told before they have run a line
+        forked = forking.Process(target=time.sleep, args=(600,))
+        forked.start()
+        forked.terminate()
+        forked.join(1)
+        codes.append(forked.exitcode)
+    return codes
+
+
+class Moment(datetime):
+    """As those of libraries for dates are: a datetime of another class."""
+
+
+@app.task(executor="process")
+def snooze_until_a_moment() -> None:
+    raise Snooze(Moment(2100, 1, 1, tzinfo=UTC))
+
+
+left: list[asyncio.Task[None]] = []
+
+
+@app.task(executor="process")
+async def leave_a_task_that_records(ctx: AsyncContext) -> None:
+    async def late() -> None:
+        await asyncio.sleep(0)  # goes on when the child runs the next job
+        ctx.record(of=ctx.job.id)
+
+    left.append(asyncio.create_task(late()))
+
+
+@app.task(executor="process")
+async def last_longer_than_a_tale() -> None:
+    await asyncio.sleep(0.5)
 
 
 @app.task(executor="process")

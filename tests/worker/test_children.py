@@ -113,6 +113,23 @@ async def test_every_outcome_comes_back(jobs: Jobs) -> None:
     assert {how: row["attempts"] for how, row in rows.items() if row["attempts"]} == {"fail": 1, "error": 1}
 
 
+async def test_a_snooze_until_a_datetime_of_another_class_is_a_snooze(jobs: Jobs) -> None:
+    job_id = app.enqueue(tasks.snooze_until_a_moment.job()).id
+    async with running_worker(app):
+        await until(lambda: jobs.attempts(job_id))
+    row = jobs.row(job_id)
+    assert (jobs.outcomes(job_id), row["run_at"]) == (["snoozed"], datetime(2100, 1, 1, tzinfo=UTC))
+
+
+async def test_what_a_job_records_after_its_end_is_not_written_with_the_next(jobs: Jobs) -> None:
+    first = app.enqueue(tasks.leave_a_task_that_records.job()).id
+    second = app.enqueue(tasks.last_longer_than_a_tale.job()).id
+    async with running_worker(app, concurrency=1, children=1):
+        await jobs.ended(first)
+        await jobs.ended(second)
+    assert not [attempt["record"] for attempt in jobs.attempts(second) if attempt["record"]]
+
+
 async def test_a_transaction_of_the_handler_s_ends_its_job(jobs: Jobs, conn: psycopg.Connection[Any]) -> None:
     conn.execute("CREATE TABLE written (job_id bigint)")
     good = [app.enqueue(task).id for task in (tasks.write.job(fails=False), tasks.write_async.job())]
@@ -194,6 +211,22 @@ async def test_a_child_that_died_idle_is_nobody_s_fault(jobs: Jobs) -> None:
         row = await jobs.ended(second.id)
     assert (row["attempts"], row["crashes"]) == (0, 0)
     assert app.result(second) != killed
+
+
+async def test_a_death_is_seen_though_a_process_that_the_child_had_forked_lives_on(jobs: Jobs, notes: Path) -> None:
+    job_id = app.enqueue(tasks.die_and_leave_a_fork.job(str(notes))).id
+    async with running_worker(app):
+        row = await jobs.ended(job_id, "failed")
+        (forked,) = pids(notes)
+        await until(lambda: is_gone(forked))
+    assert (row["crashes"], row["last_error"].partition(":")[0]) == (1, "ChildDied")
+
+
+async def test_a_process_that_a_handler_has_forked_can_be_terminated(jobs: Jobs) -> None:
+    job = app.enqueue(tasks.terminate_forks.using(max_attempts=1).job())
+    async with running_worker(app):
+        await jobs.ended(job.id)
+    assert app.result(job) == [-signal.SIGTERM] * 20
 
 
 # ----------------------------------------------------------------------------------------------------- how they are killed

@@ -23,6 +23,7 @@ from samecommit.cli.failure import Exit
 from samecommit.cli.log import Log
 from samecommit.cli.options import describe_dsn
 from samecommit.clock import Monotonic, monotonic
+from samecommit.runtime.forks import let_forks_go
 from samecommit.signals import Signals
 from samecommit.worker.supervisor import TOGETHER_SECONDS, stop_signals
 
@@ -127,6 +128,7 @@ def serve(served: Served, log: Log, what: str, *, grace_seconds: float, is_child
         psycopg.OperationalError: the server does not want us, or was away for ``connect_seconds``.
     """
     served.signals.subscribe(log.hear)
+    let_forks_go(stop_signals())  # a `Stopper` has nothing to stop there
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         status = runner.run(_run(served, log, what, grace_seconds=grace_seconds, is_child=is_child))
         sys.stdout.flush()

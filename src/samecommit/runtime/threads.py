@@ -6,6 +6,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class ThreadPool:
@@ -38,6 +39,18 @@ class ThreadPool:
             is_short = self._untaken > self._idle
         self._work.put(work)
         if is_short:
+            with suppress(RuntimeError):  # the system has no thread to give: `look` asks again
+                self._grow()
+
+    def look(self) -> None:
+        """Start a thread for what waits, where the system had none to give before; to be called now and then.
+
+        Raises:
+            RuntimeError: it has none now either.
+        """
+        with self._lock:
+            is_short = self._untaken > self._idle
+        if is_short:
             self._grow()
 
     def abandon(self) -> None:
@@ -45,7 +58,8 @@ class ThreadPool:
         with self._lock:
             self.stuck += 1
         if not self._work.empty():
-            self._grow()
+            with suppress(RuntimeError):
+                self._grow()
 
     def close(self) -> None:
         """Let idle threads end; busy ones end with their work."""
@@ -61,7 +75,12 @@ class ThreadPool:
             if self._alive >= self._most:
                 return
             self._alive += 1
-        threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._alive -= 1
+            raise
 
     def _run(self) -> None:
         while (work := self._take()) is not None:

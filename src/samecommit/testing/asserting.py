@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from samecommit.storage.query import statement
 from samecommit.task import Task
@@ -18,7 +19,8 @@ def enqueued(conn: psycopg.Connection[Any], task: Task[..., Any]) -> list[dict[s
         task: the task.
     """
     query = statement("testing/enqueued", task.schema)
-    rows = psycopg.RawCursor(conn).execute(query.text, query.bind({"kinds": list(task.definition.kinds)})).fetchall()
+    cursor = psycopg.RawCursor(conn, row_factory=tuple_row)  # whatever rows the test's own statements give
+    rows = cursor.execute(query.text, query.bind({"kinds": list(task.definition.kinds)})).fetchall()
     return [task.definition.codec.decode(row[0]) for row in rows]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -14,7 +14,7 @@ from samecommit.config import WorkerConfig
 from samecommit.storage.query import statement
 
 _LOOK_SECONDS = 0.01
-_CONFIG = WorkerConfig(concurrency=16, grace_seconds=2.0, lease_seconds=10.0, heartbeat_seconds=1.0, reap_seconds=1.0)
+_HURRY: dict[str, Any] = {"grace_seconds": 2.0, "lease_seconds": 10.0, "heartbeat_seconds": 1.0, "reap_seconds": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,15 @@ class Drained:
 async def drain_async(app: App, *, timeout_seconds: float = 10.0, config: WorkerConfig | None = None) -> Drained:
     """Run a worker until nothing is due and nothing runs; jobs for later and retries that wait stay.
 
+    Args:
+        app: the application.
+        timeout_seconds: how long that may take.
+        config: in place of the application's settings, which are used for all queues, with a short grace and lease.
+
     Raises:
-        TimeoutError: something was still due or running; says so.
+        TimeoutError: something was still due or running; says how many jobs are in each state.
     """
-    worker = app.worker(config or _CONFIG)
+    worker = app.worker(config or replace(app.worker_config, queues=None, **_HURRY))
     running = asyncio.create_task(worker.run())
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -46,9 +51,16 @@ async def drain_async(app: App, *, timeout_seconds: float = 10.0, config: Worker
                     await asyncio.sleep(_LOOK_SECONDS)
                     if running.done():
                         await running
+    except TimeoutError as error:
+        msg = f"something is still due or running after {timeout_seconds:g} s: {await _count(app)}"
+        raise TimeoutError(msg) from error
     finally:
         worker.stop()
         await running
+    return await _count(app)
+
+
+async def _count(app: App) -> Drained:
     async with await psycopg.AsyncConnection.connect(app.dsn, autocommit=True) as conn:
         await (cursor := psycopg.AsyncRawCursor(conn)).execute(statement("testing/states", app.schema).text)
         return Drained(**dict(await cursor.fetchall()))

@@ -38,9 +38,11 @@ from samecommit.context import AsyncContext, Context
 from samecommit.definition import TaskDefinition
 from samecommit.errors import AppNotFound
 from samecommit.runtime.children import LENGTH, STOP, frame
+from samecommit.runtime.forks import let_forks_go
 from samecommit.storage.session import as_writer
 from samecommit.worker.attempt import Attempt
 from samecommit.worker.frameworks import between_jobs
+from samecommit.worker.supervisor import take_input
 from samecommit.worker.verdict import NO_PAYLOAD, Drop, End, Settle, judge_error, judge_value
 from samecommit.worker.wire import Ended, Hello, Request, Told, encode, hello_decoder, request_decoder
 
@@ -53,10 +55,7 @@ class Channel:
     """The socket to the worker, taken from standard input so that no handler reads it."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(fileno=os.dup(0))
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        self._socket = socket.socket(fileno=take_input())
         self._lock = threading.Lock()
 
     def read(self) -> bytes | None:
@@ -81,6 +80,10 @@ class Channel:
         with self._lock:
             self._socket.sendall(frame(data))
 
+    def close(self) -> None:
+        """Close this process's descriptor of the socket, and no other process's."""
+        self._socket.close()
+
 
 class Child:
     """Runs jobs; the host of their attempts."""
@@ -89,6 +92,7 @@ class Child:
         self.installation, self.schema, self.lease_id = hello.installation, hello.schema, 0
         self._hello, self._tasks, self._channel = hello, tasks, channel
         self._runner: asyncio.Runner | None = None
+        self._attempt: Attempt | None = None
         self._teller: threading.Timer | None = None
         self._teller_lock = threading.Lock()
 
@@ -104,6 +108,7 @@ class Child:
             return Ended(None, NO_PAYLOAD, None, is_ended_by_handler=False)
         attempt = Attempt(msgspec.structs.astuple(job), request.claim_id, task, self)
         attempt.job = job
+        self._attempt = attempt
         try:
             verdict = judge_value(self._call(attempt, job.payload_json), job, task, self._hello.fallback)
         except BaseException as error:
@@ -137,22 +142,22 @@ class Child:
             self._runner.close()
 
     def mark_dirty(self, attempt: Attempt) -> None:
-        """Tell the worker soon what is recorded: at most five times a second."""
+        """Tell the worker soon what is recorded: at most five times a second, and nothing of a job that has ended."""
         with self._teller_lock:
-            if self._teller is None:
+            if self._teller is None and attempt is self._attempt:
                 self._teller = threading.Timer(_TELL_SECONDS, self._tell, args=(attempt,))
                 self._teller.daemon = True
                 self._teller.start()
 
     def _tell(self, attempt: Attempt) -> None:
         with self._teller_lock:
-            if self._teller is not None:
+            if attempt is self._attempt:
                 self._teller = None
                 self._channel.write(encode(Told(attempt.record_json, attempt.progress_json)))
 
     def _forget_teller(self) -> None:
         with self._teller_lock:
-            teller, self._teller = self._teller, None
+            teller, self._teller, self._attempt = self._teller, None, None
         if teller is not None:
             teller.cancel()
 
@@ -207,6 +212,7 @@ def main() -> None:
     _die_with_parent()
     faulthandler.enable()
     stop.install()
+    let_forks_go([signal.SIGTERM], channel.close)  # held open there, it would hide this process's death from the worker
     first = channel.read()
     if first is None:
         return

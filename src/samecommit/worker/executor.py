@@ -344,7 +344,11 @@ class Executor:
             self._on_exhausted()
 
     async def look(self) -> float:
-        """Stop what is over its time, abandon what does not stop, let others have what waits too long, measure the rate; one turn."""
+        """Stop what is over its time, abandon what does not stop, let others have what waits too long, measure the rate; one turn.
+
+        Raises:
+            RuntimeError: plain functions wait, and the system has no thread to give.
+        """
         loop = asyncio.get_running_loop()
         now = self._now = loop.time()
         if self.waiting and self._loop is not None:
@@ -364,6 +368,7 @@ class Executor:
             ahead_seconds = max(_PREFETCH_SECONDS, 2 * self._claim_seconds)
             self._prefetch = min(int(rate * ahead_seconds), self._config.batch)
         self._ended_since, self._looked = 0, now
+        self._threads.look()
         return _LOOK_SECONDS
 
     def give_back_waiting(self) -> int:

@@ -297,10 +297,18 @@ def follow_parent() -> None:
     if sys.platform == "linux":
         # set by the child itself: code between fork and exec is not safe in a parent that has threads
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
-    threading.Thread(target=_until_input_ends, name="samecommit parent", daemon=True).start()
+    threading.Thread(target=_until_end, args=(take_input(),), name="samecommit parent", daemon=True).start()
 
 
-def _until_input_ends() -> None:
-    while os.read(0, 1024):
+def take_input() -> int:
+    """Return what was the standard input, which is empty from now on: what a handler starts would wait for it for ever."""
+    taken, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return taken
+
+
+def _until_end(descriptor: int) -> None:
+    while os.read(descriptor, 1024):
         pass
     os.kill(os.getpid(), getattr(signal, "SIGHUP", signal.SIGTERM))
