@@ -272,6 +272,11 @@ def test_an_attribute_that_is_null_counts_as_missing() -> None:
             Message.of_json(document)
 
 
+def test_an_attribute_with_its_prefix_counts_before_a_plain_one_of_that_name() -> None:
+    given = {"ID": "request 7", "ce-id": "e1", "source": "here", "ce-source": "/s", "id": "request 8"}
+    assert Message.of(given) == Message(source="/s", id="e1")
+
+
 def test_numbers_that_are_none_count_as_missing() -> None:
     message = Message.of({"id": "e1", "source": "/s", "lognumber": "-1", "replay": "x"})
     assert message == Message(source="/s", id="e1")

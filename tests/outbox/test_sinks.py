@@ -13,7 +13,7 @@ from tests.sinks.story import renewed
 
 from samecommit.event import Position, StoredEvent
 from samecommit.outbox.courier import Courier
-from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Found, NotFound
+from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Found, NotFound, Rejected, Retry
 from samecommit.outbox.sink import Target
 from samecommit.outbox.sinks.file import File
 from samecommit.outbox.sinks.stdout import Stdout
@@ -161,6 +161,22 @@ async def test_a_table_takes_nothing_twice(dsn: str, conn: psycopg.Connection[An
     rows = conn.execute("SELECT id, replay, attributes ->> 'source' FROM copied.event ORDER BY arrival").fetchall()
     assert [row[:2] for row in rows] == [("id 1", 0), ("id 2", 0), ("id 3", 0), ("id 4", 0), ("id 9", 0), ("id 1", 1)]
     assert {row[2] for row in rows} == {"/shop"}
+
+
+@pytest.mark.pg15
+async def test_a_table_refuses_the_event_that_a_constraint_refuses_and_no_other(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    sink = Table(dsn)
+    await sink.connect(TARGET)
+    conn.execute("ALTER TABLE copied.event ADD CHECK (id <> 'id 3')")
+    outcomes = await sink.send([event(n) for n in range(1, 6)])
+    assert [type(outcome) for outcome in outcomes] == [Delivered, Delivered, Rejected, Retry, Retry]
+    assert "event_id_check" in str(outcomes[2]) and "Failing row" not in str(outcomes[2])
+    assert await sink.position() == Position(1, 2), "the third is put aside before the position passes it"
+    assert await sink.send([event(4), event(5)]) == [Delivered()] * 2
+    await sink.close()
+    assert conn.execute("SELECT count(*) FROM copied.event").fetchone() == (4,)
 
 
 async def test_tables_that_are_there_are_not_made_again(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

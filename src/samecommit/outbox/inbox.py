@@ -60,7 +60,9 @@ class Message:
         Raises:
             PayloadError: source or id is missing.
         """
-        found = {_plain(name): _text(name, value) for name, value in attributes.items() if value is not None}
+        # those with a prefix last: beside them a plain "id" is the transport's or the application's own
+        given = sorted(attributes.items(), key=lambda item: _plain(item[0]) != item[0].lower())
+        found = {_plain(name): _text(name, value) for name, value in given if value is not None}
         for name in ("source", "id"):
             if not found.get(name):
                 raise PayloadError(f"the message has no attribute {name!r}, so it is no CloudEvent", f"$.{name}")

@@ -9,12 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import psycopg
 
 from samecommit.event import Event, Position, StoredEvent
-from samecommit.outbox.outcomes import Delivered, DestinationDown, Duplicate, Found, Lookup, NotFound, Outcome
+from samecommit.outbox.courier import describe
+from samecommit.outbox.outcomes import (
+    Delivered,
+    DestinationDown,
+    Duplicate,
+    Found,
+    Lookup,
+    NotFound,
+    Outcome,
+    Rejected,
+    Retry,
+)
 from samecommit.outbox.sink import StoredPosition, Target, Traits
 from samecommit.storage.link import AsyncLink, LinkBusy
 from samecommit.storage.query import check_schema
+
+_REFUSALS = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.RaiseException)
 
 
 class Table:
@@ -59,7 +73,20 @@ class Table:
         return Position.parse(text) if text else None
 
     async def send(self, batch: Sequence[StoredEvent]) -> Sequence[Outcome]:
-        """Insert the events that are not there."""
+        """Insert the events that are not there; when a constraint or a trigger refuses one, those before it."""
+        try:
+            return await self._insert(batch)
+        except _REFUSALS as error:
+            if len(batch) == 1:
+                return [Rejected(describe(error))]
+        outcomes: list[Outcome] = []
+        for event in batch:
+            outcomes += await self.send([event])
+            if not isinstance(outcomes[-1], Delivered | Duplicate):
+                break  # the position must not pass an event that is not there
+        return outcomes + [Retry("not sent, since one before it was not taken")] * (len(batch) - len(outcomes))
+
+    async def _insert(self, batch: Sequence[StoredEvent]) -> Sequence[Outcome]:
         try:
             rows = await self._link.fetch(
                 "copy/send",
