@@ -61,7 +61,7 @@ Samecommit = Callable[..., Told]
 @pytest.fixture
 def samecommit(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Samecommit:
     """``samecommit("jobs", "--limit", 3)`` runs that command."""
-    for name in ("SAMECOMMIT_DSN", "SAMECOMMIT_APP", "SAMECOMMIT_DEBUG"):
+    for name in ("SAMECOMMIT_DSN", "SAMECOMMIT_SCHEMA", "SAMECOMMIT_APP", "SAMECOMMIT_DEBUG"):
         monkeypatch.delenv(name, raising=False)
 
     def command(*arguments: object) -> Told:

@@ -76,6 +76,19 @@ def test_a_database_without_the_schema_says_what_to_run(samecommit: Samecommit, 
         assert told.status == Exit.UNAVAILABLE and "run samecommit migrate" in told.err, told
 
 
+def test_the_schema_can_be_given_once_for_all_commands(
+    on_database: Samecommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAMECOMMIT_SCHEMA", "elsewhere")
+    assert "'elsewhere'" in on_database("jobs").err
+    assert on_database("migrate").status == 0
+    assert on_database("queues", "create", "leads").status == 0
+    assert "leads" in on_database("queues").out
+    assert "leads" not in on_database("queues", "--schema", "samecommit").out
+    monkeypatch.setenv("SAMECOMMIT_SCHEMA", "x" * 64)
+    assert on_database("jobs").status == 2
+
+
 def test_the_pg_variables_are_the_last_resort(
     samecommit: Samecommit, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,7 +73,7 @@ def database(command: Command) -> Command:
             default=None,
             metavar="NAME",
             callback=_chosen_schema,
-            help="The schema it is installed in; samecommit when not given.",
+            help="The schema it is installed in; else SAMECOMMIT_SCHEMA, else samecommit.",
         )(command)
     )
 
@@ -92,7 +92,11 @@ def _chosen_schema(ctx: click.Context, _param: click.Parameter, value: str | Non
     from samecommit.storage.query import check_schema
 
     chosen = _own_or_groups(ctx, "schema", value)
-    return "samecommit" if chosen is None else check_schema(chosen)
+    return check_schema(_usual_schema() if chosen is None else chosen)
+
+
+def _usual_schema() -> str:
+    return os.environ.get("SAMECOMMIT_SCHEMA") or "samecommit"
 
 
 def checked_dsn(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -127,7 +131,7 @@ def of_app(app: App, dsn: str | None, schema: str) -> tuple[str, str]:
     Raises:
         click.UsageError: ``--schema`` names another one, or its DSN cannot be parsed.
     """
-    if schema not in ("samecommit", app.schema):
+    if schema not in (_usual_schema(), app.schema):
         raise click.UsageError(f"--schema {schema!r} is not that of the application, {app.schema!r}: leave it out")
     return dsn if dsn is not None else check_dsn(app.dsn, "the application's DSN"), app.schema
 
