@@ -377,8 +377,9 @@ def test_a_replay_says_which_part_is_gone(on_database: Samecommit, conn: Conn) -
         (("there",), 2),
         (("there", "--key", "a", "--rate", 0), 2),
         (("there", "--until", "30d"), 2),
+        (("there", "--id", "999"), 3),
     ],
-    ids=["unknown", "everything", "no rate", "all gone"],
+    ids=["unknown", "everything", "no rate", "all gone", "no such number"],
 )
 def test_a_replay_that_makes_no_sense_is_refused(
     on_database: Samecommit, conn: Conn, arguments: tuple[object, ...], status: int

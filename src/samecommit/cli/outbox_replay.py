@@ -53,7 +53,7 @@ def replay(
 
     with asking(dsn, schema) as asked:
         chosen = EventFilter(
-            numbers=numbers_of(asked, list(ids)) if ids else None,
+            numbers=_in_the_log(asked, numbers_of(asked, list(ids))) if ids else None,
             keys=keys or None,
             types=types or None,
             since=since,
@@ -68,6 +68,14 @@ def replay(
     manner.say(
         made, f"replay {made['id']} is asked for; samecommit outbox replays shows how far it is", *lost, gone=bool(lost)
     )
+
+
+def _in_the_log(asked: OutboxOperator, numbers: list[int]) -> list[int]:
+    log = asked.log()
+    least = log["newest"] + 1 if log["oldest"] is None else log["oldest"]
+    if missing := [number for number in numbers if not least <= number <= log["newest"]]:
+        raise Refused(f"no event in the log has the number {', '.join(map(str, missing))}; {kept(asked)}")
+    return numbers
 
 
 def _counted(counted: Row) -> list[Any]:
