@@ -94,14 +94,12 @@ def test_recovery_is_as_quick_as_the_page_on_failure_modes_says() -> None:
     assert all(recovery[f"silent {link} noticed"]["worst"] <= 15 for link in ("claim", "finish", "heartbeat", "listen"))
     lease_and_round = plan["lease"] + plan["reap"] + 1
     assert recovery["jobs taken from a killed worker"]["worst"] <= lease_and_round
-    assert recovery["a killed worker's job started elsewhere"]["p95"] <= lease_and_round
+    assert recovery["a killed worker's job started elsewhere"]["worst"] <= lease_and_round
 
 
 def test_nothing_that_must_not_happen_happened_and_every_kind_was_there() -> None:
     result = read(RESULT)
-    found = PAGE.read_text(encoding="utf-8").partition(BEGIN)[0]
-    assert all(one.startswith("hollow ") for one in result["wrong"]), "only that a kind was not seen may be published"
-    assert all(f"`{one}`" in found for one in result["wrong"]), "what went wrong is explained above the table"
+    assert result["wrong"] == []
     assert not any(result["zeros"].values())
     assert set(result["kinds"]) == set(campaign(0).faults)
 

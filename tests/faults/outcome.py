@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.faults.fates_of_workers import DOOMED
 from tests.faults.storm import CANARY, Plan, commit
-from tests.support.history import Run
+from tests.support.history import Line, Run
 from tests.support.history_checks import Verdict, all_faults, innocent_holds, judge
 from tests.support.history_health import (
     canaries,
@@ -32,6 +32,8 @@ full server, the strangers' own lock timeout, values that are no JSON, transacti
 _LAWFUL_EXITS = {0, -9, -15, -2, 1, -11, 9, DOOMED}
 """Stopped, killed, a signal before it was ready or at its very end, found no server at its start, segfault, `os._exit`, fault point."""
 _MEANT_TO_BE_HELD = ("crash_", "vanish_", "poison_")
+_AT_ONCE = 0.1
+"""Seconds in which a process that goes on after a stop has noticed what it slept through."""
 _ENOUGH = 3
 """A kind that came so often must have been seen; in a run of so many faults for each kind, each must have come."""
 _PRODUCER = re.compile(r"client-p[0-9]+")
@@ -205,9 +207,22 @@ def _recovery(run: Run, rate: float, returns: list[tuple[float, str]]) -> dict[s
         "stopped after a signal": spread(line["seconds"] for line in run.faults if "seconds" in line),
     }
     for link in ("claim", "finish", "heartbeat", "listen"):
-        noticed = [line["noticed"] for line in run.faults_of(f"silent {link}")]
+        noticed = [_noticed_after(run, line) for line in run.faults_of(f"silent {link}")]
         figures[f"silent {link} noticed"] = spread(noticed)
     return figures
+
+
+def _noticed_after(run: Run, line: Line) -> float:
+    """Give how long a connection was silent before its process noticed, less the time for which that process was stopped.
+
+    Whose connection it was is not written down: a stop counts when the notice came at once when it was over.
+    """
+    stops = [
+        float(stop["woken"]) - max(float(stop["at"]), float(line["at"]))
+        for stop in run.faults
+        if "woken" in stop and 0 <= float(line["until"]) - float(stop["woken"]) < _AT_ONCE
+    ]
+    return float(line["noticed"]) - max(stops, default=0.0)
 
 
 def back_at_rate(run: Run, plan: Plan, window: float = 5.0) -> tuple[float, list[tuple[float, str]]]:
