@@ -139,7 +139,9 @@ def test_told_to_stop_it_leaves_no_process_and_no_file(
     files.mkdir()
     command = [sys.executable, "-m", "samecommit", "demo", "--leads", str(leads), "--dsn", dsn]
     env = {**os.environ, "TMPDIR": str(files)}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as demo:
+        signal.signal(signal.SIGINT, before)
         assert demo.stdout is not None
         assert any(line.startswith("  0 s") for line in demo.stdout)
         started = children(demo.pid)
