@@ -213,9 +213,10 @@ def _recovery(run: Run, rate: float, returns: list[tuple[float, str]]) -> dict[s
 
 
 def _noticed_after(run: Run, line: Line) -> float:
-    """Give how long a connection was silent before its process noticed, less the time for which that process was stopped.
+    """Give how long a connection was silent until it was gone, less the time for which its process was stopped.
 
-    Whose connection it was is not written down: a stop counts when the notice came at once when it was over.
+    Whose connection it was is not written down: a stop counts when the end came at once when it was over, by the process or,
+    its lease having run out meanwhile, by whoever ended its sessions.
     """
     stops = [
         float(stop["woken"]) - max(float(stop["at"]), float(line["at"]))
